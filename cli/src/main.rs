@@ -1,0 +1,2 @@
+//! The `paged-attention` binary.
+fn main() {}

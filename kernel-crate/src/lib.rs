@@ -1,0 +1,1 @@
+//! PagedAttention device kernels.
