@@ -1,1 +1,27 @@
-//! PagedAttention device kernels.
+//! PagedAttention device kernels, and the ABI that host and device share.
+//!
+//! The crate compiles twice. For `nvptx64-nvidia-cuda` it becomes the PTX that the
+//! `paged-attention` crate ships. For the host it is plain safe `no_std` Rust without dependencies:
+//! argument structs ([`abi`]), launch geometry ([`geometry`]), the table of instantiations
+//! ([`variants`]) and the offset arithmetic ([`offsets`]), each defined once for both sides.
+//! Device-only code is absent from the host build.
+#![no_std]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(
+        abi_ptx,
+        stdarch_nvptx,
+        asm_experimental_arch,
+        link_llvm_intrinsics,
+        abi_unadjusted
+    )
+)]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    allow(internal_features, reason = "see `device::warp`")
+)]
+
+pub mod abi;
+pub mod geometry;
+pub mod offsets;
+pub mod variants;

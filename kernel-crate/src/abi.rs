@@ -1,0 +1,227 @@
+//! Kernel arguments: one `#[repr(C)]` struct by value per kernel.
+//!
+//! This is the binary interface between the shipped PTX and whoever launches it. Pointers are
+//! device addresses in `u64`; 0 stands for an absent optional buffer. Strides are in elements.
+//! The field lists ([`DecodeArgs::FIELDS`], [`MergeArgs::FIELDS`]) go into the manifest, so that
+//! other languages can fill the structs without this crate.
+
+/// Version of everything in this module, of the entry names and of the launch geometry.
+///
+/// A change that an existing launcher would notice raises it.
+pub const ABI_VERSION: u32 = 1;
+
+/// One field of an argument struct, for the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Field name.
+    pub name: &'static str,
+    /// Rust type name: `u64`, `i64`, `u32` or `f32`.
+    pub ty: &'static str,
+    /// Offset in bytes from the start of the struct.
+    pub offset: usize,
+}
+
+macro_rules! args_struct {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident { $( $(#[$fdoc:meta])* pub $field:ident : $ty:ty, )* }
+    ) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name { $( $(#[$fdoc])* pub $field: $ty, )* }
+
+        impl $name {
+            /// The struct's name, as the manifest gives it.
+            pub const NAME: &'static str = stringify!($name);
+            /// Every field in order, with its type and offset.
+            pub const FIELDS: &'static [Field] = &[ $( Field {
+                name: stringify!($field),
+                ty: stringify!($ty),
+                offset: core::mem::offset_of!($name, $field),
+            }, )* ];
+
+            /// The struct as the launch parameter's bytes (little endian, no padding inside).
+            pub fn to_bytes(&self) -> [u8; size_of::<$name>()] {
+                let mut bytes = [0; size_of::<$name>()];
+                $( {
+                    let at = core::mem::offset_of!($name, $field);
+                    bytes[at..at + size_of::<$ty>()].copy_from_slice(&self.$field.to_le_bytes());
+                } )*
+                bytes
+            }
+        }
+
+        // No padding: the fields' sizes add up, so `to_bytes` and the C layout agree.
+        const _: () = assert!(size_of::<$name>() == 0 $( + size_of::<$ty>() )*);
+    };
+}
+
+args_struct! {
+    /// Arguments of every `decode` entry (and of the contiguous twin, see `k_block_stride`).
+    pub struct DecodeArgs {
+        /// Queries, `[num_seqs, num_q_heads, head_dim]`, strides below.
+        pub q: u64,
+        /// Key cache; element of (block, slot, kv head, i) at
+        /// `block * k_block_stride + slot * k_token_stride + head * k_head_stride + i`.
+        pub k_cache: u64,
+        /// Value cache, likewise with its own strides.
+        pub v_cache: u64,
+        /// Block table, i32 `[num_seqs, table_stride]`.
+        pub block_table: u64,
+        /// Lengths in tokens, i32 `[num_seqs]`; a negative length counts as 0.
+        pub seq_lens: u64,
+        /// Output, `[num_seqs, num_q_heads, head_dim]`, strides below.
+        pub out: u64,
+        /// Log-sum-exp, f32 `[num_seqs, num_q_heads]`, or 0.
+        pub lse: u64,
+        /// Unnormalised partial outputs, f32 `[num_seqs, num_q_heads, num_splits, head_dim]`;
+        /// 0 when `num_splits` is 1.
+        pub partial_out: u64,
+        /// Partial (maximum in log2 units, denominator), f32 `[num_seqs, num_q_heads, num_splits, 2]`.
+        pub partial_ml: u64,
+        /// Elements from one query row to the next sequence's.
+        pub q_token_stride: i64,
+        /// Elements from one query head to the next.
+        pub q_head_stride: i64,
+        /// Elements from one output row to the next sequence's.
+        pub out_token_stride: i64,
+        /// Elements from one output head to the next.
+        pub out_head_stride: i64,
+        /// Elements from one key block to the next; in the contiguous twin, from one sequence to the next.
+        pub k_block_stride: i64,
+        /// Elements from one key slot to the next.
+        pub k_token_stride: i64,
+        /// Elements from one kv head's keys to the next's.
+        pub k_head_stride: i64,
+        /// Elements from one value block to the next.
+        pub v_block_stride: i64,
+        /// Elements from one value slot to the next.
+        pub v_token_stride: i64,
+        /// Elements from one kv head's values to the next's.
+        pub v_head_stride: i64,
+        /// Entries from one sequence's table row to the next.
+        pub table_stride: i64,
+        /// Softmax scale times log2(e).
+        pub scale_log2: f32,
+        /// Number of query heads; a multiple of `group_size`.
+        pub num_q_heads: u32,
+        /// Query heads per kv head.
+        pub group_size: u32,
+        /// Head tiles per kv head: `ceil(group_size / heads_per_tile)`.
+        pub head_tiles: u32,
+        /// Tokens per physical block, at least 1.
+        pub block_size: u32,
+        /// log2(`block_size`) when that is a power of two, else [`NOT_A_POWER_OF_TWO`].
+        pub block_shift: u32,
+        /// Tokens per split, a positive multiple of 16.
+        pub split_tokens: u32,
+        /// Splits that the grid covers: the third grid dimension.
+        pub num_splits: u32,
+    }
+}
+
+args_struct! {
+    /// Arguments of every `merge` entry. Buffers and strides are those given to `decode`.
+    pub struct MergeArgs {
+        /// Partial outputs that `decode` wrote, f32 `[num_seqs, num_q_heads, num_splits, head_dim]`.
+        pub partial_out: u64,
+        /// Partial (maximum, denominator), f32 `[num_seqs, num_q_heads, num_splits, 2]`.
+        pub partial_ml: u64,
+        /// Lengths in tokens, i32 `[num_seqs]`.
+        pub seq_lens: u64,
+        /// Output, `[num_seqs, num_q_heads, head_dim]`.
+        pub out: u64,
+        /// Log-sum-exp, f32 `[num_seqs, num_q_heads]`, or 0.
+        pub lse: u64,
+        /// Elements from one output row to the next sequence's.
+        pub out_token_stride: i64,
+        /// Elements from one output head to the next.
+        pub out_head_stride: i64,
+        /// Number of query heads.
+        pub num_q_heads: u32,
+        /// Tokens per split.
+        pub split_tokens: u32,
+        /// Splits per sequence in the partial buffers.
+        pub num_splits: u32,
+        /// Zero; keeps the size a multiple of 8.
+        pub reserved: u32,
+    }
+}
+
+/// `block_shift` of a block size that is not a power of two.
+pub const NOT_A_POWER_OF_TWO: u32 = 32;
+
+/// The `block_shift` that belongs to a block size.
+pub const fn block_shift(block_size: u32) -> u32 {
+    if block_size.is_power_of_two() {
+        block_size.trailing_zeros()
+    } else {
+        NOT_A_POWER_OF_TWO
+    }
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<DecodeArgs>() == 192 && align_of::<DecodeArgs>() == 8);
+    assert!(offset_of!(DecodeArgs, q_token_stride) == 72);
+    assert!(offset_of!(DecodeArgs, scale_log2) == 160);
+    assert!(offset_of!(DecodeArgs, num_splits) == 188);
+    assert!(size_of::<MergeArgs>() == 72 && align_of::<MergeArgs>() == 8);
+    assert!(offset_of!(MergeArgs, num_q_heads) == 56);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_follow_the_field_offsets() {
+        let args = MergeArgs {
+            partial_out: 1,
+            partial_ml: 2,
+            seq_lens: 3,
+            out: 4,
+            lse: 5,
+            out_token_stride: -6,
+            out_head_stride: 7,
+            num_q_heads: 8,
+            split_tokens: 9,
+            num_splits: 10,
+            reserved: 0,
+        };
+        let bytes = args.to_bytes();
+        for field in MergeArgs::FIELDS {
+            let expected: i64 = match field.name {
+                "partial_out" => 1,
+                "partial_ml" => 2,
+                "seq_lens" => 3,
+                "out" => 4,
+                "lse" => 5,
+                "out_token_stride" => -6,
+                "out_head_stride" => 7,
+                "num_q_heads" => 8,
+                "split_tokens" => 9,
+                "num_splits" => 10,
+                "reserved" => 0,
+                other => panic!("unknown field {other}"),
+            };
+            let raw = &bytes[field.offset..];
+            let found = match field.ty {
+                "u64" | "i64" => i64::from_le_bytes(raw[..8].try_into().unwrap()),
+                "u32" => u32::from_le_bytes(raw[..4].try_into().unwrap()).into(),
+                other => panic!("unknown type {other}"),
+            };
+            assert_eq!(found, expected, "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn block_shift_is_exact_for_powers_of_two_only() {
+        assert_eq!(block_shift(1), 0);
+        assert_eq!(block_shift(16), 4);
+        assert_eq!(block_shift(1 << 31), 31);
+        assert_eq!(block_shift(768), NOT_A_POWER_OF_TWO);
+        assert_eq!(block_shift(3), NOT_A_POWER_OF_TWO);
+    }
+}
