@@ -1,1 +1,3 @@
 //! PTX emulator.
+
+pub mod arith;
