@@ -1,0 +1,1 @@
+//! Contiguous attention on the CPU, for comparison.

@@ -1,0 +1,418 @@
+//! Everything that can be refused. Each message is one sentence that starts with the operation and
+//! names the argument, the index, the value and the bound.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::DType;
+
+/// The operation that refused, as messages name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// [`crate::supports`], and every operation that asks it first.
+    Config,
+    /// [`crate::Plan::new`].
+    Plan,
+    /// Paged decode attention, on any back end.
+    Decode,
+    /// The f64 reference.
+    Reference,
+    /// Attention over contiguous keys and values.
+    Contiguous,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Op::Config => "config",
+            Op::Plan => "plan",
+            Op::Decode => "decode",
+            Op::Reference => "reference",
+            Op::Contiguous => "contiguous",
+        })
+    }
+}
+
+/// Why an operation was refused. Nothing has been written when one is returned.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no kernel for this head size.
+    #[error(
+        "config: head_dim = {head_dim} is not supported for {}, must be one of {}",
+        dtype.name(),
+        List(supported)
+    )]
+    UnsupportedHeadDim {
+        /// Storage type of the configuration.
+        dtype: DType,
+        /// Elements per head of the configuration.
+        head_dim: usize,
+        /// What is supported for `dtype`, ascending.
+        supported: Vec<u32>,
+    },
+
+    /// The query heads do not divide among the kv heads.
+    #[error(
+        "config: num_q_heads = {num_q_heads}, must be a multiple of num_kv_heads {num_kv_heads}"
+    )]
+    HeadRatio {
+        /// Query heads.
+        num_q_heads: usize,
+        /// Key/value heads.
+        num_kv_heads: usize,
+    },
+
+    /// The scale, times log2(e), is not a finite f32.
+    #[error("config: scale = {scale}, must be finite, also after multiplication by log2(e)")]
+    Scale {
+        /// The scale.
+        scale: f32,
+    },
+
+    /// A number lies outside its range.
+    #[error("{op}: {argument} = {value}, must be between {min} and {max}")]
+    OutOfRange {
+        /// The operation.
+        op: Op,
+        /// The argument.
+        argument: &'static str,
+        /// Its value.
+        value: u64,
+        /// Least value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+
+    /// The split length of [`crate::SplitPolicy::Tokens`] cannot be used.
+    #[error(
+        "plan: split_tokens = {split_tokens}, must be a positive multiple of {unit} and at most {max}"
+    )]
+    SplitTokens {
+        /// The length asked for, in tokens.
+        split_tokens: u32,
+        /// What it must be a multiple of.
+        unit: u32,
+        /// The longest split.
+        max: u32,
+    },
+
+    /// The planned context needs more splits than the merge takes.
+    #[error(
+        "plan: max_seq_len = {max_seq_len} with splits of {split_tokens} tokens makes {num_splits} \
+         splits, must be at most {max}"
+    )]
+    TooManySplits {
+        /// Planned capacity in tokens.
+        max_seq_len: usize,
+        /// Tokens per split.
+        split_tokens: u32,
+        /// Splits needed.
+        num_splits: u64,
+        /// Most splits.
+        max: u32,
+    },
+
+    /// A product does not fit into 64 bits (or into this machine's addresses).
+    #[error(
+        "{op}: {quantity} overflows {} bits: {}",
+        usize::BITS,
+        Product(factors)
+    )]
+    Overflow {
+        /// The operation.
+        op: Op,
+        /// What was computed.
+        quantity: &'static str,
+        /// Its factors.
+        factors: Vec<u64>,
+    },
+
+    /// A tensor's storage type is not the configuration's.
+    #[error(
+        "{op}: the tensors hold {}, must hold the configuration's {}",
+        found.name(),
+        expected.name()
+    )]
+    DTypeMismatch {
+        /// The operation.
+        op: Op,
+        /// Storage type of the tensors.
+        found: DType,
+        /// Storage type of the configuration.
+        expected: DType,
+    },
+
+    /// A dimension of a tensor differs from what the configuration or another tensor says.
+    #[error("{op}: {argument} has {dimension} {found}, must have {expected}")]
+    ShapeMismatch {
+        /// The operation.
+        op: Op,
+        /// The tensor.
+        argument: &'static str,
+        /// The dimension.
+        dimension: &'static str,
+        /// Its size.
+        found: usize,
+        /// The size wanted.
+        expected: usize,
+    },
+
+    /// A stride is not a multiple of 16 bytes.
+    #[error(
+        "{op}: {argument}.{stride}_stride = {elements} elements ({bytes} bytes), must be a multiple \
+         of {} bytes",
+        crate::ALIGNMENT
+    )]
+    StrideNotAligned {
+        /// The operation.
+        op: Op,
+        /// The tensor.
+        argument: &'static str,
+        /// `block`, `token` or `head`.
+        stride: &'static str,
+        /// The stride in elements.
+        elements: usize,
+        /// The stride in bytes (saturating).
+        bytes: usize,
+    },
+
+    /// A tensor does not start at a multiple of its alignment: 16 bytes, 4 for tables and lengths.
+    #[error(
+        "{op}: {argument} starts at address {address:#x}, must be a multiple of {alignment} bytes"
+    )]
+    BaseNotAligned {
+        /// The operation.
+        op: Op,
+        /// The tensor.
+        argument: &'static str,
+        /// Its address.
+        address: u64,
+        /// The alignment wanted, in bytes.
+        alignment: usize,
+    },
+
+    /// A device address that is needed is 0.
+    #[error("{op}: {argument} is the null address, must point to device memory")]
+    NullPointer {
+        /// The operation.
+        op: Op,
+        /// The buffer.
+        argument: &'static str,
+    },
+
+    /// A buffer ends before the last element that its shape and strides reach.
+    #[error("{op}: {argument} holds {found} elements, must hold at least {needed} for {shape}")]
+    BufferTooSmall {
+        /// The operation.
+        op: Op,
+        /// The buffer.
+        argument: &'static str,
+        /// Elements that it holds.
+        found: usize,
+        /// Elements that are reached.
+        needed: usize,
+        /// The dimensions that reach so far.
+        shape: Shape,
+    },
+
+    /// Rows of the output share elements, so that one would overwrite another.
+    #[error(
+        "{op}: out.token_stride = {token_stride} and out.head_stride = {head_stride} make rows \
+         overlap, must keep {num_seqs} × {num_heads} rows of {head_dim} elements apart"
+    )]
+    OutputOverlap {
+        /// The operation.
+        op: Op,
+        /// Elements from one sequence's row to the next.
+        token_stride: usize,
+        /// Elements from one head to the next.
+        head_stride: usize,
+        /// Sequences.
+        num_seqs: usize,
+        /// Heads.
+        num_heads: usize,
+        /// Elements per row.
+        head_dim: usize,
+    },
+
+    /// A length is negative.
+    #[error("{op}: seq_lens[{index}] = {value}, must be at least 0")]
+    NegativeSeqLen {
+        /// The operation.
+        op: Op,
+        /// The sequence.
+        index: usize,
+        /// Its length.
+        value: i32,
+    },
+
+    /// A sequence is longer than its row of the block table.
+    #[error(
+        "{op}: seq_lens[{index}] = {value}, must be at most {} (block table of {max_blocks_per_seq} \
+         columns × block_size {block_size})",
+        max_blocks_per_seq.saturating_mul(*block_size)
+    )]
+    SeqLenPastTable {
+        /// The operation.
+        op: Op,
+        /// The sequence.
+        index: usize,
+        /// Its length.
+        value: i32,
+        /// Columns of the block table.
+        max_blocks_per_seq: usize,
+        /// Tokens per block.
+        block_size: usize,
+    },
+
+    /// A sequence is longer than the plan's capacity or the contiguous tensor.
+    #[error("{op}: seq_lens[{index}] = {value}, must be at most max_seq_len {max_seq_len}")]
+    SeqLenPastCapacity {
+        /// The operation.
+        op: Op,
+        /// The sequence.
+        index: usize,
+        /// Its length.
+        value: i32,
+        /// The capacity in tokens.
+        max_seq_len: usize,
+    },
+
+    /// A live entry of the block table is no physical block.
+    #[error(
+        "{op}: block_table[{sequence}][{column}] = {value}, must be {}< num_blocks {num_blocks}",
+        if *value < 0 { ">= 0 and " } else { "" }
+    )]
+    TableEntry {
+        /// The operation.
+        op: Op,
+        /// The sequence.
+        sequence: usize,
+        /// The logical block.
+        column: usize,
+        /// The entry.
+        value: i32,
+        /// Physical blocks in the cache.
+        num_blocks: usize,
+    },
+
+    /// The workspace is shorter than [`crate::Plan::workspace_bytes`].
+    #[error("{op}: the workspace holds {found} bytes, must hold at least {needed}")]
+    WorkspaceTooSmall {
+        /// The operation.
+        op: Op,
+        /// Bytes given.
+        found: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+
+    /// A launch grid exceeds a dimension of the device's.
+    #[error(
+        "plan: {entry} would launch {num_seqs} sequences × {num_kv_heads} kv heads × {num_splits} \
+         splits, must fit a CUDA grid"
+    )]
+    GridTooLarge {
+        /// The kernel entry.
+        entry: &'static str,
+        /// Sequences.
+        num_seqs: u32,
+        /// Key/value heads.
+        num_kv_heads: u32,
+        /// Splits.
+        num_splits: u32,
+    },
+
+    /// A PTX artefact cannot be read.
+    #[error("ptx: cannot read {}: {kind}", path.display())]
+    ArtefactUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        kind: std::io::ErrorKind,
+    },
+
+    /// The manifest is not what this crate can read.
+    #[error("ptx: manifest.json line {line}, column {column}: {reason}")]
+    ManifestSyntax {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What the parser wanted.
+        reason: String,
+    },
+
+    /// The artefacts were built for another launch interface.
+    #[error("ptx: the manifest has abi_version {found}, must have {expected}")]
+    AbiVersion {
+        /// The manifest's.
+        found: u32,
+        /// This crate's.
+        expected: u32,
+    },
+
+    /// The artefacts contradict the manifest or this crate's ABI.
+    #[error("ptx: {symbol} in {file} has {property} {found}, must have {expected}")]
+    ArtefactMismatch {
+        /// PTX file.
+        file: String,
+        /// Entry.
+        symbol: String,
+        /// What differs.
+        property: &'static str,
+        /// As found.
+        found: String,
+        /// As wanted.
+        expected: String,
+    },
+
+    /// The artefacts lack an entry that the plan needs.
+    #[error("ptx: the manifest lists no entry {symbol}, must list it for {} with head_dim {head_dim}", dtype.name())]
+    MissingEntry {
+        /// The entry.
+        symbol: &'static str,
+        /// Storage type.
+        dtype: DType,
+        /// Elements per head.
+        head_dim: u32,
+    },
+}
+
+/// Named dimensions, for [`Error::BufferTooSmall`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape(pub Vec<(&'static str, usize)>);
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, size)) in self.0.iter().enumerate() {
+            write!(f, "{}{name} {size}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+struct List<'a>(&'a [u32]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, value) in self.0.iter().enumerate() {
+            write!(f, "{}{value}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+struct Product<'a>(&'a [u64]);
+
+impl fmt::Display for Product<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, factor) in self.0.iter().enumerate() {
+            write!(f, "{}{factor}", if i == 0 { "" } else { " × " })?;
+        }
+        Ok(())
+    }
+}

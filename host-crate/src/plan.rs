@@ -1,0 +1,327 @@
+//! The plan: how a configuration runs for a batch size and a context capacity. Pure arithmetic.
+
+use crate::kernels::geometry::{
+    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, decode_grid, decode_shared_bytes,
+    head_tiles, merge_grid, merge_shared_bytes,
+};
+use crate::kernels::variants::{DecodeVariant, MergeVariant, find_decode, find_merge};
+use crate::{AttentionConfig, DeviceLimits, Error, Op, supports};
+
+/// How contexts are cut into splits that run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SplitPolicy {
+    /// Enough splits to fill the device, none so short that its merge costs more than it gains.
+    /// Looks at the batch size and the capacity, so the last bits of a sequence's output may
+    /// change with them.
+    #[default]
+    Auto,
+    /// Splits of this many tokens, a positive multiple of 16 up to 8192; 512 is recommended. The
+    /// output bits of a sequence depend on its own query, keys and values alone.
+    Tokens(u32),
+}
+
+/// Tokens below which a split costs more to merge than it gains.
+const MIN_AUTO_SPLIT_TOKENS: u32 = 256;
+/// Share of the last wave that must be busy.
+const WAVE_EFFICIENCY: f64 = 0.85;
+
+/// A decided way to run one configuration for up to `max_seq_len` tokens of `num_seqs` sequences.
+///
+/// The same plan drives every back end. It is made once and used for every call (and for every
+/// replay of a captured CUDA graph) whose lengths stay within the capacity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    config: AttentionConfig,
+    num_seqs: usize,
+    max_seq_len: usize,
+    policy: SplitPolicy,
+    split_tokens: u32,
+    num_splits: u32,
+    workspace_bytes: usize,
+    decode: &'static DecodeVariant,
+    merge: &'static MergeVariant,
+    decode_grid: [u32; 3],
+    merge_grid: [u32; 3],
+}
+
+impl Plan {
+    /// Plans `config` for `num_seqs` sequences of at most `max_seq_len` tokens.
+    ///
+    /// `limits` matters to [`SplitPolicy::Auto`] only.
+    ///
+    /// # Errors
+    /// What [`supports`] refuses; [`Error::OutOfRange`] for a batch or capacity past `i32::MAX` or
+    /// a device without multiprocessors; [`Error::SplitTokens`], [`Error::TooManySplits`];
+    /// [`Error::Overflow`] if the workspace's size does.
+    pub fn new(
+        config: &AttentionConfig,
+        num_seqs: usize,
+        max_seq_len: usize,
+        policy: SplitPolicy,
+        limits: &DeviceLimits,
+    ) -> Result<Self, Error> {
+        supports(config)?;
+        let range = |argument, value: usize, min: u64, max: u64| {
+            let value = value as u64;
+            if (min..=max).contains(&value) {
+                Ok(value as u32)
+            } else {
+                Err(Error::OutOfRange {
+                    op: Op::Plan,
+                    argument,
+                    value,
+                    min,
+                    max,
+                })
+            }
+        };
+        let seqs = range("num_seqs", num_seqs, 0, i32::MAX as u64)?;
+        range("max_seq_len", max_seq_len, 0, i32::MAX as u64)?;
+        range(
+            "limits.sm_count",
+            limits.sm_count as usize,
+            1,
+            u32::MAX.into(),
+        )?;
+
+        // `supports` bounds all of these.
+        let head_dim = config.head_dim as u32;
+        let group_size = config.group_size() as u32;
+        let num_kv_heads = config.num_kv_heads as u32;
+        let unsupported = || Error::UnsupportedHeadDim {
+            dtype: config.dtype,
+            head_dim: config.head_dim,
+            supported: crate::kernels::variants::head_dims(config.dtype).collect(),
+        };
+        let decode = find_decode(config.dtype, head_dim, group_size).ok_or_else(unsupported)?;
+        let merge = find_merge(config.dtype, head_dim).ok_or_else(unsupported)?;
+
+        let split_tokens = match policy {
+            SplitPolicy::Tokens(n) if n == 0 || n % UNIT_TOKENS != 0 || n > MAX_SPLIT_TOKENS => {
+                let (unit, max) = (UNIT_TOKENS, MAX_SPLIT_TOKENS);
+                return Err(Error::SplitTokens {
+                    split_tokens: n,
+                    unit,
+                    max,
+                });
+            }
+            SplitPolicy::Tokens(n) => n,
+            SplitPolicy::Auto => {
+                let tiles = head_tiles(group_size, decode.heads_per_tile);
+                let ctas = u64::from(seqs) * u64::from(num_kv_heads) * u64::from(tiles);
+                auto_split_tokens(ctas, max_seq_len as u64, slots(limits, decode))
+            }
+        };
+        let num_splits = (max_seq_len as u64).div_ceil(split_tokens.into()).max(1);
+        if num_splits > MAX_SPLITS.into() {
+            let max = MAX_SPLITS;
+            return Err(Error::TooManySplits {
+                max_seq_len,
+                split_tokens,
+                num_splits,
+                max,
+            });
+        }
+        let num_splits = num_splits as u32;
+
+        let too_large = |entry| Error::GridTooLarge {
+            entry,
+            num_seqs: seqs,
+            num_kv_heads,
+            num_splits,
+        };
+        Ok(Self {
+            config: *config,
+            num_seqs,
+            max_seq_len,
+            policy,
+            split_tokens,
+            num_splits,
+            workspace_bytes: workspace_bytes(config, num_seqs, num_splits)?,
+            decode,
+            merge,
+            decode_grid: decode_grid(decode, seqs, num_kv_heads, group_size, num_splits)
+                .ok_or_else(|| too_large(decode.entry))?,
+            merge_grid: merge_grid(seqs, config.num_q_heads as u32)
+                .ok_or_else(|| too_large(merge.entry))?,
+        })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &AttentionConfig {
+        &self.config
+    }
+
+    /// Sequences per call.
+    pub fn num_seqs(&self) -> usize {
+        self.num_seqs
+    }
+
+    /// Capacity per sequence in tokens.
+    pub fn max_seq_len(&self) -> usize {
+        self.max_seq_len
+    }
+
+    /// The policy that was asked for.
+    pub fn policy(&self) -> SplitPolicy {
+        self.policy
+    }
+
+    /// Tokens per split: split i covers tokens `i * split_tokens .. (i + 1) * split_tokens`.
+    pub fn split_tokens(&self) -> u32 {
+        self.split_tokens
+    }
+
+    /// Splits that cover the capacity, at least 1.
+    pub fn num_splits(&self) -> u32 {
+        self.num_splits
+    }
+
+    /// Query heads that one CTA serves.
+    pub fn heads_per_tile(&self) -> u32 {
+        self.decode.heads_per_tile
+    }
+
+    /// Exactly the workspace that a call needs, in bytes; 0 with a single split. It holds the
+    /// unnormalised partial outputs, f32 `[num_seqs, num_q_heads, num_splits, head_dim]`, then
+    /// their (maximum, denominator), f32 `[num_seqs, num_q_heads, num_splits, 2]`.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// [`Plan::workspace_bytes`] in f32 elements.
+    pub fn workspace_len(&self) -> usize {
+        self.workspace_bytes / size_of::<f32>()
+    }
+
+    /// f32 elements of the partial outputs, the first part of the workspace.
+    pub(crate) fn partial_out_len(&self) -> usize {
+        let d = self.config.head_dim;
+        self.workspace_len() / (d + 2) * d
+    }
+
+    /// The decode entry.
+    pub fn decode_variant(&self) -> &'static DecodeVariant {
+        self.decode
+    }
+
+    /// The merge entry; launched when there is more than one split.
+    pub fn merge_variant(&self) -> &'static MergeVariant {
+        self.merge
+    }
+
+    /// Grid of the decode launch.
+    pub fn decode_grid(&self) -> [u32; 3] {
+        self.decode_grid
+    }
+
+    /// Grid of the merge launch.
+    pub fn merge_grid(&self) -> [u32; 3] {
+        self.merge_grid
+    }
+
+    /// Threads per CTA of both launches.
+    pub fn block(&self) -> [u32; 3] {
+        [THREADS, 1, 1]
+    }
+
+    /// Dynamic shared memory of the decode launch in bytes.
+    pub fn decode_shared_bytes(&self) -> u32 {
+        shared_bytes(self.decode)
+    }
+
+    /// Dynamic shared memory of the merge launch in bytes.
+    pub fn merge_shared_bytes(&self) -> u32 {
+        merge_shared_bytes(self.merge.head_dim)
+    }
+}
+
+fn shared_bytes(v: &DecodeVariant) -> u32 {
+    decode_shared_bytes(v.dtype, v.head_dim, v.heads_per_tile)
+}
+
+fn workspace_bytes(
+    config: &AttentionConfig,
+    num_seqs: usize,
+    num_splits: u32,
+) -> Result<usize, Error> {
+    if num_splits == 1 {
+        return Ok(0);
+    }
+    let row = config.head_dim as u64 + 2;
+    let factors = [
+        num_seqs as u64,
+        config.num_q_heads as u64,
+        num_splits.into(),
+        row,
+        4,
+    ];
+    let product = factors
+        .iter()
+        .try_fold(1u64, |product, &f| product.checked_mul(f));
+    product
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .ok_or_else(|| Error::Overflow {
+            op: Op::Plan,
+            quantity: "workspace_bytes",
+            factors: factors.to_vec(),
+        })
+}
+
+/// Registers per thread to reckon with, by head tile: what ptxas reports is near these, and an
+/// error here costs a share of a wave, not a result.
+const fn registers_per_thread(heads_per_tile: u32) -> u32 {
+    if heads_per_tile == 1 { 96 } else { 168 }
+}
+
+/// CTAs of `variant` that the device holds at a time, at least 1.
+fn slots(limits: &DeviceLimits, variant: &DecodeVariant) -> u64 {
+    // The device reserves 1 KB of shared memory per CTA.
+    let shared = limits.shared_bytes_per_sm / (shared_bytes(variant) + 1024);
+    let registers =
+        limits.registers_per_sm / (registers_per_thread(variant.heads_per_tile) * THREADS);
+    let resident = limits
+        .max_blocks_per_sm
+        .min(limits.max_threads_per_sm / THREADS)
+        .min(shared)
+        .min(registers);
+    u64::from(limits.sm_count) * u64::from(resident.max(1))
+}
+
+/// The longest splits whose waves of CTAs are efficient; if none are, those that come nearest.
+fn auto_split_tokens(ctas_per_split: u64, max_seq_len: u64, slots: u64) -> u32 {
+    let unit = u64::from(UNIT_TOKENS);
+    let (shortest, longest) = (
+        u64::from(MIN_AUTO_SPLIT_TOKENS),
+        u64::from(MAX_SPLIT_TOKENS),
+    );
+    // Never more splits than `merge` takes.
+    let shortest = shortest.max(
+        max_seq_len
+            .div_ceil(MAX_SPLITS.into())
+            .next_multiple_of(unit),
+    );
+    let fewest = max_seq_len.div_ceil(longest).max(1);
+    let most = max_seq_len.div_ceil(shortest).max(fewest);
+
+    let tokens = |splits: u64| {
+        max_seq_len
+            .div_ceil(splits)
+            .next_multiple_of(unit)
+            .clamp(shortest, longest)
+    };
+    let mut best = (0.0, tokens(fewest));
+    for splits in fewest..=most {
+        let tokens = tokens(splits);
+        let ctas = ctas_per_split * max_seq_len.div_ceil(tokens).max(1);
+        let waves = ctas as f64 / slots as f64;
+        let efficiency = waves / waves.ceil().max(1.0);
+        if efficiency > best.0 {
+            best = (efficiency, tokens);
+        }
+        if efficiency >= WAVE_EFFICIENCY {
+            break;
+        }
+    }
+    best.1 as u32
+}
