@@ -12,10 +12,15 @@
 //! - `.approx` functions are computed in f64 and rounded to nearest, within the manual's bounds.
 
 pub mod bits;
+pub mod float;
+pub mod half;
 pub mod int;
+mod soft;
 pub mod types;
 
 pub use types::{FloatMode, IntType, Rounding, ScalarType};
 
+#[cfg(test)]
+mod exact;
 #[cfg(test)]
 mod samples;

@@ -65,3 +65,55 @@ pub fn integers(bits: u32) -> Vec<(u64, u64)> {
     }
     pairs
 }
+
+/// Triples of patterns of a format: all pairs of special values with a third, then random ones of
+/// which many lie close together in exponent, so that sums cancel.
+pub fn floats(format: super::soft::Format) -> Vec<[u64; 3]> {
+    let sign = 1u64 << (format.bits - 1);
+    let one = (format.bias as u64) << (format.precision - 1);
+    let least_normal = 1u64 << (format.precision - 1);
+    let infinity = (2 * format.bias as u64 + 1) << (format.precision - 1);
+    let positive = [
+        0,
+        1,
+        2,
+        least_normal - 1,
+        least_normal,
+        least_normal + 1,
+        one - 1,
+        one,
+        one + 1,
+        one + least_normal,
+        one + least_normal / 2,
+        infinity - 1,
+        infinity,
+        infinity + 1,
+        sign - 1,
+    ];
+    let special: Vec<u64> = positive.iter().flat_map(|x| [*x, *x | sign]).collect();
+    let mut triples = Vec::new();
+    for (i, a) in special.iter().enumerate() {
+        for (j, b) in special.iter().enumerate() {
+            triples.push([*a, *b, special[(7 * i + 11 * j) % special.len()]]);
+        }
+    }
+    let mut random = Random::new(u64::from(format.precision));
+    let mask = u64::MAX >> (64 - format.bits);
+    for _ in 0..400 {
+        let [a, b, c] = [0; 3].map(|_: u8| random.next() & mask);
+        triples.push([a, b, c]);
+        // Near 1, and a c near −a·b or midway between neighbours.
+        let near = |x: u64| one.wrapping_add(x & (4 * least_normal - 1)) - 2 * least_normal;
+        let (a, b) = (near(a), near(b));
+        triples.push([a, b, near(c) | sign]);
+        triples.push([a, a ^ sign ^ (c & 3), one]);
+        // Far below the last place of the other operand.
+        triples.push([a, b, c & (8 * least_normal - 1)]);
+        triples.push([
+            a & !(least_normal / 2 - 1),
+            b & !(least_normal / 4 - 1),
+            c & (sign | 1),
+        ]);
+    }
+    triples
+}
