@@ -58,11 +58,11 @@ pub fn decode<T: Element>(
             let denominator: f64 = x.iter().map(|x| (x - max).exp()).sum();
             let mut out = vec![0.0; d];
             let mut abs_out = vec![0.0; d];
-            for t in 0..len {
+            for (t, x) in x.iter().enumerate() {
                 let entry = s * inputs.block_table.row_stride() + t / config.block_size;
                 let block = inputs.block_table.entries()[entry] as usize;
                 let slot = t % config.block_size;
-                let p = (x[t] - max).exp() / denominator;
+                let p = (x - max).exp() / denominator;
                 for i in 0..d {
                     let v_at = block * v.strides().block
                         + slot * v.strides().token

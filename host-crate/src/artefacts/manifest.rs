@@ -2,6 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::DType;
+use crate::kernels::abi::{DecodeArgs, Field, MergeArgs};
+use crate::kernels::geometry::{
+    DECODE_GRID_RULE, MERGE_GRID_RULE, THREADS, decode_shared_bytes, merge_shared_bytes,
+};
+use crate::kernels::variants::{DecodeVariant, MergeVariant};
+
+/// Name of the PTX file that holds the entries of a (dtype, head_dim).
+pub fn file_name(dtype: DType, head_dim: u32) -> String {
+    format!("{}_d{head_dim}.ptx", dtype.name())
+}
+
 /// All that another language needs to launch the shipped kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +27,16 @@ pub struct Manifest {
     pub source_hash: String,
     /// Every entry, in the order of the instantiation table.
     pub entries: Vec<ManifestEntry>,
+}
+
+impl Manifest {
+    /// The manifest as JSON, indented, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        // Neither maps with keys that are no strings nor failing serialisers occur in it.
+        let mut json = serde_json::to_string_pretty(self).expect("plain data serialises");
+        json.push('\n');
+        json
+    }
 }
 
 /// One kernel entry.
@@ -47,6 +69,65 @@ pub struct ManifestEntry {
     pub target: String,
 }
 
+impl ManifestEntry {
+    /// The entry of a row of the instantiation table, in a file with this PTX version and target.
+    pub fn decode(variant: &DecodeVariant, ptx_version: &str, target: &str) -> Self {
+        let &DecodeVariant {
+            entry,
+            dtype,
+            head_dim,
+            heads_per_tile,
+        } = variant;
+        Self {
+            file: file_name(dtype, head_dim),
+            symbol: entry.into(),
+            kind: EntryKind::Decode,
+            dtype: dtype.name().into(),
+            head_dim,
+            heads_per_tile,
+            parameter: Parameter::new(
+                DecodeArgs::NAME,
+                size_of::<DecodeArgs>(),
+                align_of::<DecodeArgs>(),
+                DecodeArgs::FIELDS,
+            ),
+            grid: DECODE_GRID_RULE.into(),
+            block: [THREADS, 1, 1],
+            shared_bytes: decode_shared_bytes(dtype, head_dim, heads_per_tile),
+            ptx_version: ptx_version.into(),
+            target: target.into(),
+        }
+    }
+
+    /// Likewise for a merge entry.
+    pub fn merge(variant: &MergeVariant, ptx_version: &str, target: &str) -> Self {
+        let &MergeVariant {
+            entry,
+            dtype,
+            head_dim,
+        } = variant;
+        Self {
+            file: file_name(dtype, head_dim),
+            symbol: entry.into(),
+            kind: EntryKind::Merge,
+            dtype: dtype.name().into(),
+            head_dim,
+            heads_per_tile: 1,
+            parameter: Parameter::new(
+                MergeArgs::NAME,
+                size_of::<MergeArgs>(),
+                align_of::<MergeArgs>(),
+                MergeArgs::FIELDS,
+            ),
+            grid: MERGE_GRID_RULE.into(),
+            block: [THREADS, 1, 1],
+            shared_bytes: merge_shared_bytes(head_dim),
+            ptx_version: ptx_version.into(),
+            target: target.into(),
+        }
+    }
+}
+
 /// What an entry computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,6 +150,22 @@ pub struct Parameter {
     pub align: usize,
     /// Its fields in order.
     pub fields: Vec<ParameterField>,
+}
+
+impl Parameter {
+    fn new(name: &str, bytes: usize, align: usize, fields: &[Field]) -> Self {
+        let fields = fields.iter().map(|field| ParameterField {
+            name: field.name.into(),
+            ty: field.ty.into(),
+            offset: field.offset,
+        });
+        Self {
+            name: name.into(),
+            bytes,
+            align,
+            fields: fields.collect(),
+        }
+    }
 }
 
 /// One field of a parameter struct.
