@@ -12,6 +12,8 @@
 //! - `.approx` functions are computed in f64 and rounded to nearest, within the manual's bounds.
 
 pub mod bits;
+pub mod compare;
+pub mod convert;
 pub mod float;
 pub mod half;
 pub mod int;
