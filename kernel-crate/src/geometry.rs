@@ -78,20 +78,21 @@ impl LaneMap {
 }
 
 /// Dynamic shared memory of a decode entry in bytes: the ring of stages, later overlaid by one
-/// partial state per warp and head. Does not depend on the context length.
+/// partial state per lane row and head. Does not depend on the context length.
 pub const fn decode_shared_bytes(dtype: DType, head_dim: u32, heads_per_tile: u32) -> u32 {
-    let ring = WARPS * STAGES * 2 * LaneMap::new(head_dim, dtype.bytes()).stage_bytes();
-    max(ring, partial_bytes(head_dim, heads_per_tile))
+    let map = LaneMap::new(head_dim, dtype.bytes());
+    let ring = WARPS * STAGES * 2 * map.stage_bytes();
+    max(ring, partial_bytes(map, head_dim, heads_per_tile))
 }
 
-/// Dynamic shared memory of a merge entry in bytes: one partial state per warp.
+/// Dynamic shared memory of a merge entry in bytes: one partial state per lane row.
 pub const fn merge_shared_bytes(head_dim: u32) -> u32 {
-    partial_bytes(head_dim, 1)
+    partial_bytes(LaneMap::new(head_dim, 4), head_dim, 1)
 }
 
-/// Shared memory for one (maximum, denominator, output) state per warp and head.
-const fn partial_bytes(head_dim: u32, heads: u32) -> u32 {
-    WARPS * heads * (head_dim + 2) * 4
+/// Shared memory for one (maximum, denominator, output) state per lane row and head, in bytes.
+const fn partial_bytes(map: LaneMap, head_dim: u32, heads: u32) -> u32 {
+    WARPS * map.rows_per_step * heads * (head_dim + 2) * 4
 }
 
 /// CTAs that serve one kv head of one sequence and split.

@@ -18,10 +18,32 @@
 )]
 #![cfg_attr(
     target_arch = "nvptx64",
-    allow(internal_features, reason = "see `device::warp`")
+    allow(
+        internal_features,
+        reason = "convergent intrinsics, see `device::warp`"
+    ),
+    allow(
+        dead_code,
+        reason = "the shared modules' host side is unused on the device"
+    )
 )]
 
-pub mod abi;
-pub mod geometry;
-pub mod offsets;
-pub mod variants;
+// The shared modules are public on the host only: what a library exports, it compiles, and the PTX
+// should hold the entries and nothing else.
+macro_rules! shared {
+    ($($module:ident),*) => { $(
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub mod $module;
+        #[cfg(target_arch = "nvptx64")]
+        mod $module;
+    )* };
+}
+shared!(abi, geometry, offsets, variants);
+
+macro_rules! device_only {
+    ($($module:ident),*) => { $(
+        #[cfg(target_arch = "nvptx64")]
+        mod $module;
+    )* };
+}
+device_only!(decode, device, entries, merge, softmax, tokens);

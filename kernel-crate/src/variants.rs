@@ -63,8 +63,6 @@ pub struct MergeVariant {
 /// Calls `$then!` with every row: `dtype head_dim merge_entry [decode_entry heads_per_tile, ...]`.
 ///
 /// Head tiles of one row ascend; the planner takes the first that holds the group, else the last.
-#[macro_export]
-#[doc(hidden)]
 macro_rules! for_each_variant {
     ($then:path) => {
         $then! {
@@ -101,6 +99,9 @@ macro_rules! for_each_variant {
         }
     };
 }
+
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use for_each_variant;
 
 macro_rules! variant_tables {
     ($( $dtype:ident $d:literal $merge:ident [$( $decode:ident $h:literal ),*]; )*) => {

@@ -1,0 +1,59 @@
+//! The PTX entry points: one per row of the instantiation table, and the contiguous twin.
+
+use crate::abi::{DecodeArgs, MergeArgs};
+use crate::decode::decode;
+use crate::device::element::{Bf16, F16, F32};
+use crate::geometry::LaneMap;
+use crate::merge::merge;
+use crate::tokens::{Contiguous, Paged};
+use crate::variants::{DType, for_each_variant};
+
+/// Steps that share one softmax update: all of a stage for one head, two for a tile of heads,
+/// whose scores would take too many registers.
+const fn batch(heads: u32, steps: u32) -> usize {
+    if heads > 1 && steps > 2 { 2 } else { steps as usize }
+}
+
+macro_rules! decode_entry {
+    ($entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
+        /// # Safety
+        /// See [`decode`].
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $entry(args: DecodeArgs) {
+            const MAP: LaneMap = LaneMap::new($d, DType::$dtype.bytes());
+            // SAFETY: the launcher upholds the contract of `decode`.
+            unsafe {
+                decode::<
+                    $dtype,
+                    $source,
+                    $d,
+                    { MAP.columns() as usize },
+                    $h,
+                    { MAP.steps },
+                    { batch($h, MAP.steps) },
+                    { MAP.rows_per_step },
+                >(&args)
+            }
+        }
+    };
+}
+
+macro_rules! entries {
+    ($( $dtype:ident $d:literal $merge:ident [$( $decode:ident $h:literal ),*]; )*) => { $(
+        $( decode_entry!($decode, $dtype, Paged, $d, $h); )*
+
+        /// # Safety
+        /// See [`merge`].
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $merge(args: MergeArgs) {
+            const MAP: LaneMap = LaneMap::new($d, 4);
+            // SAFETY: the launcher upholds the contract of `merge`.
+            unsafe { merge::<$dtype, $d, { MAP.columns() as usize }, { MAP.rows_per_step }>(&args) }
+        }
+    )* };
+}
+for_each_variant!(entries);
+
+// The contiguous twins of two entries: test artefacts that show what paging costs, not shipped.
+decode_entry!(contiguous_f16_d128_h1, F16, Contiguous, 128, 1);
+decode_entry!(contiguous_f16_d128_h8, F16, Contiguous, 128, 8);
