@@ -115,19 +115,18 @@ pub enum Error {
         max: u32,
     },
 
-    /// A product does not fit into 64 bits (or into this machine's addresses).
+    /// A size does not fit into this machine's addresses.
     #[error(
-        "{op}: {quantity} overflows {} bits: {}",
-        usize::BITS,
-        Product(factors)
+        "{op}: the size of {argument} overflows {} bits for {shape}",
+        usize::BITS
     )]
     Overflow {
         /// The operation.
         op: Op,
-        /// What was computed.
-        quantity: &'static str,
-        /// Its factors.
-        factors: Vec<u64>,
+        /// The buffer.
+        argument: &'static str,
+        /// The dimensions whose product or sum it is.
+        shape: Shape,
     },
 
     /// A tensor's storage type is not the configuration's.
@@ -382,7 +381,7 @@ pub enum Error {
     },
 }
 
-/// Named dimensions, for [`Error::BufferTooSmall`].
+/// Named dimensions, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape(pub Vec<(&'static str, usize)>);
 
@@ -401,17 +400,6 @@ impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, value) in self.0.iter().enumerate() {
             write!(f, "{}{value}", if i == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
-struct Product<'a>(&'a [u64]);
-
-impl fmt::Display for Product<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, factor) in self.0.iter().enumerate() {
-            write!(f, "{}{factor}", if i == 0 { "" } else { " × " })?;
         }
         Ok(())
     }

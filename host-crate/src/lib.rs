@@ -17,19 +17,21 @@ mod launch;
 mod limits;
 mod plan;
 pub mod reference;
+mod split;
 mod table;
 mod validate;
 mod views;
 
 pub use config::{AttentionConfig, supports};
 pub use element::Element;
-pub use error::{Error, Op};
+pub use error::{Error, Op, Shape};
 pub use kernels::variants::DType;
 pub use launch::{
     DeviceCache, DeviceRows, DeviceTable, DeviceTensors, Launch, LaunchArgs, Launches,
 };
 pub use limits::DeviceLimits;
-pub use plan::{Plan, SplitPolicy};
+pub use plan::Plan;
+pub use split::SplitPolicy;
 pub use table::{BlockTable, i32_from_u32};
 pub use validate::DecodeInputs;
 pub use views::{CacheLayout, CacheStrides, CacheView, RowsView, RowsViewMut};

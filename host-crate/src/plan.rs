@@ -1,29 +1,12 @@
 //! The plan: how a configuration runs for a batch size and a context capacity. Pure arithmetic.
 
+use crate::error::Shape;
 use crate::kernels::geometry::{
-    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, decode_grid, decode_shared_bytes,
-    head_tiles, merge_grid, merge_shared_bytes,
+    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, decode_grid, head_tiles, merge_grid,
+    merge_shared_bytes,
 };
 use crate::kernels::variants::{DecodeVariant, MergeVariant, find_decode, find_merge};
-use crate::{AttentionConfig, DeviceLimits, Error, Op, supports};
-
-/// How contexts are cut into splits that run side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum SplitPolicy {
-    /// Enough splits to fill the device, none so short that its merge costs more than it gains.
-    /// Looks at the batch size and the capacity, so the last bits of a sequence's output may
-    /// change with them.
-    #[default]
-    Auto,
-    /// Splits of this many tokens, a positive multiple of 16 up to 8192; 512 is recommended. The
-    /// output bits of a sequence depend on its own query, keys and values alone.
-    Tokens(u32),
-}
-
-/// Tokens below which a split costs more to merge than it gains.
-const MIN_AUTO_SPLIT_TOKENS: u32 = 256;
-/// Share of the last wave that must be busy.
-const WAVE_EFFICIENCY: f64 = 0.85;
+use crate::{AttentionConfig, DeviceLimits, Error, Op, SplitPolicy, split, supports};
 
 /// A decided way to run one configuration for up to `max_seq_len` tokens of `num_seqs` sequences.
 ///
@@ -109,7 +92,7 @@ impl Plan {
             SplitPolicy::Auto => {
                 let tiles = head_tiles(group_size, decode.heads_per_tile);
                 let ctas = u64::from(seqs) * u64::from(num_kv_heads) * u64::from(tiles);
-                auto_split_tokens(ctas, max_seq_len as u64, slots(limits, decode))
+                split::auto_tokens(ctas, max_seq_len as u64, split::slots(limits, decode))
             }
         };
         let num_splits = (max_seq_len as u64).div_ceil(split_tokens.into()).max(1);
@@ -227,17 +210,13 @@ impl Plan {
 
     /// Dynamic shared memory of the decode launch in bytes.
     pub fn decode_shared_bytes(&self) -> u32 {
-        shared_bytes(self.decode)
+        split::shared_bytes(self.decode)
     }
 
     /// Dynamic shared memory of the merge launch in bytes.
     pub fn merge_shared_bytes(&self) -> u32 {
         merge_shared_bytes(self.merge.head_dim)
     }
-}
-
-fn shared_bytes(v: &DecodeVariant) -> u32 {
-    decode_shared_bytes(v.dtype, v.head_dim, v.heads_per_tile)
 }
 
 fn workspace_bytes(
@@ -248,80 +227,25 @@ fn workspace_bytes(
     if num_splits == 1 {
         return Ok(0);
     }
-    let row = config.head_dim as u64 + 2;
-    let factors = [
-        num_seqs as u64,
-        config.num_q_heads as u64,
-        num_splits.into(),
-        row,
-        4,
+    // Per row: the partial output, its maximum and its denominator, f32 each.
+    let row_bytes = (config.head_dim + 2) * size_of::<f32>();
+    let shape = [
+        ("num_seqs", num_seqs),
+        ("num_q_heads", config.num_q_heads),
+        ("num_splits", num_splits as usize),
+        ("row_bytes", row_bytes),
     ];
-    let product = factors
+    let bytes = shape
         .iter()
-        .try_fold(1u64, |product, &f| product.checked_mul(f));
-    product
-        .and_then(|bytes| usize::try_from(bytes).ok())
+        .try_fold(1usize, |product, &(_, size)| product.checked_mul(size));
+    bytes
+        .filter(|&bytes| bytes <= isize::MAX as usize)
         .ok_or_else(|| Error::Overflow {
             op: Op::Plan,
-            quantity: "workspace_bytes",
-            factors: factors.to_vec(),
+            argument: "the workspace",
+            shape: Shape(shape.to_vec()),
         })
 }
 
-/// Registers per thread to reckon with, by head tile: what ptxas reports is near these, and an
-/// error here costs a share of a wave, not a result.
-const fn registers_per_thread(heads_per_tile: u32) -> u32 {
-    if heads_per_tile == 1 { 96 } else { 168 }
-}
-
-/// CTAs of `variant` that the device holds at a time, at least 1.
-fn slots(limits: &DeviceLimits, variant: &DecodeVariant) -> u64 {
-    // The device reserves 1 KB of shared memory per CTA.
-    let shared = limits.shared_bytes_per_sm / (shared_bytes(variant) + 1024);
-    let registers =
-        limits.registers_per_sm / (registers_per_thread(variant.heads_per_tile) * THREADS);
-    let resident = limits
-        .max_blocks_per_sm
-        .min(limits.max_threads_per_sm / THREADS)
-        .min(shared)
-        .min(registers);
-    u64::from(limits.sm_count) * u64::from(resident.max(1))
-}
-
-/// The longest splits whose waves of CTAs are efficient; if none are, those that come nearest.
-fn auto_split_tokens(ctas_per_split: u64, max_seq_len: u64, slots: u64) -> u32 {
-    let unit = u64::from(UNIT_TOKENS);
-    let (shortest, longest) = (
-        u64::from(MIN_AUTO_SPLIT_TOKENS),
-        u64::from(MAX_SPLIT_TOKENS),
-    );
-    // Never more splits than `merge` takes.
-    let shortest = shortest.max(
-        max_seq_len
-            .div_ceil(MAX_SPLITS.into())
-            .next_multiple_of(unit),
-    );
-    let fewest = max_seq_len.div_ceil(longest).max(1);
-    let most = max_seq_len.div_ceil(shortest).max(fewest);
-
-    let tokens = |splits: u64| {
-        max_seq_len
-            .div_ceil(splits)
-            .next_multiple_of(unit)
-            .clamp(shortest, longest)
-    };
-    let mut best = (0.0, tokens(fewest));
-    for splits in fewest..=most {
-        let tokens = tokens(splits);
-        let ctas = ctas_per_split * max_seq_len.div_ceil(tokens).max(1);
-        let waves = ctas as f64 / slots as f64;
-        let efficiency = waves / waves.ceil().max(1.0);
-        if efficiency > best.0 {
-            best = (efficiency, tokens);
-        }
-        if efficiency >= WAVE_EFFICIENCY {
-            break;
-        }
-    }
-    best.1 as u32
-}
+#[cfg(test)]
+mod tests;

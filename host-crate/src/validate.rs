@@ -126,7 +126,7 @@ fn equal(
     }
 }
 
-/// `needed` is `None` if it overflowed: then no buffer is long enough.
+/// `needed` is `None` if it overflowed.
 fn check_len(
     op: Op,
     argument: &'static str,
@@ -134,14 +134,20 @@ fn check_len(
     needed: Option<usize>,
     shape: &[(&'static str, usize)],
 ) -> Result<(), Error> {
+    let shape = || Shape(shape.to_vec());
     match needed {
         Some(needed) if needed <= found => Ok(()),
-        _ => Err(Error::BufferTooSmall {
+        Some(needed) => Err(Error::BufferTooSmall {
             op,
             argument,
             found,
-            needed: needed.unwrap_or(usize::MAX),
-            shape: Shape(shape.to_vec()),
+            needed,
+            shape: shape(),
+        }),
+        None => Err(Error::Overflow {
+            op,
+            argument,
+            shape: shape(),
         }),
     }
 }
@@ -361,3 +367,6 @@ fn check_lengths(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
