@@ -95,6 +95,37 @@ pub fn brev(ty: IntType, a: u64) -> u64 {
     a.reverse_bits() >> (64 - ty.bits)
 }
 
+/// `fns.b32`: the position of the n-th set bit of a 32-bit mask from bit `base` on, upwards for a
+/// positive n, downwards for a negative one; n = 0 asks whether bit `base` is set. `0xffffffff` if
+/// there is none, and for a base above 31, which the manual leaves undefined.
+#[inline]
+pub fn fns(mask: u64, base: u64, n: u64) -> u64 {
+    let (mask, base, n) = (mask as u32, base as u32, n as i32);
+    let not_found = 0xffff_ffff;
+    if base > 31 {
+        return not_found;
+    }
+    // Drop the bits on the wrong side, then all but the last of the wanted ones.
+    let mut rest = match n.signum() {
+        0 => mask & 1 << base,
+        1 => mask >> base << base,
+        _ => mask << (31 - base) >> (31 - base),
+    };
+    for _ in 1..n.unsigned_abs().min(33) {
+        let nearest = if n > 0 {
+            rest.trailing_zeros()
+        } else {
+            31u32.wrapping_sub(rest.leading_zeros())
+        };
+        rest &= !1u32.checked_shl(nearest).unwrap_or(0);
+    }
+    match rest {
+        0 => not_found,
+        _ if n > 0 => rest.trailing_zeros().into(),
+        _ => (31 - rest.leading_zeros()).into(),
+    }
+}
+
 /// `bmsk`: b bits set from position a up, of a 32-bit word. Both are taken modulo 32 with
 /// `.wrap`; with `.clamp` they are clamped to 32.
 #[inline]

@@ -221,3 +221,29 @@ fn masks_and_extensions_equal_loops() {
         }
     }
 }
+
+#[test]
+fn fns_walks_from_the_base() {
+    for (mask, offset) in integers(32) {
+        let small = (-34..=34).chain([offset as i32, i32::MIN, i32::MAX]);
+        for n in small.step_by(3) {
+            for base in [0u32, 1, 15, 30, 31] {
+                let set = |i: &u32| bit(mask, *i);
+                let nth = n.unsigned_abs() as usize;
+                let found = match n.signum() {
+                    0 => Some(base).filter(set),
+                    1 => (base..32).filter(set).nth(nth - 1),
+                    _ => (0..=base).rev().filter(set).nth(nth - 1),
+                };
+                let want = u64::from(found.unwrap_or(u32::MAX));
+                assert_eq!(
+                    fns(mask, base.into(), n as u32 as u64),
+                    want,
+                    "{mask:#x} {base} {n}"
+                );
+            }
+        }
+    }
+    assert_eq!(fns(0xaaaa_aaaa, 2, u32::MAX.into()), 1);
+    assert_eq!(fns(0xaaaa_aaaa, 32, 1), 0xffff_ffff);
+}

@@ -11,12 +11,15 @@
 //! - `.ftz` looks at a result after rounding: what rounds up to the least normal number stays.
 //! - `.approx` functions are computed in f64 and rounded to nearest, within the manual's bounds.
 
+pub mod approx;
 pub mod bits;
 pub mod compare;
 pub mod convert;
 pub mod float;
 pub mod half;
 pub mod int;
+pub mod lanes;
+pub mod mma;
 mod soft;
 pub mod types;
 
