@@ -304,7 +304,10 @@ mod tests {
         assert_eq!(loaded, build(&manifest, files));
         let path = dir.join("f32_d32.ptx");
         let kind = std::io::ErrorKind::NotFound;
-        assert_eq!(missing, Err(Error::ArtefactUnreadable { path, kind }));
+        let text = format!("ptx: cannot read {}: entity not found", path.display());
+        let missing = missing.unwrap_err();
+        assert_eq!(missing.to_string(), text);
+        assert_eq!(missing, Error::ArtefactUnreadable { path, kind });
     }
 
     #[test]
@@ -326,6 +329,15 @@ mod tests {
             ..config
         });
         let error = set.for_plan(&other).unwrap_err();
+        let (symbol, dtype, head_dim) = ("decode_f32_d64_h1", crate::DType::F32, 64);
+        assert_eq!(
+            error,
+            Error::MissingEntry {
+                symbol,
+                dtype,
+                head_dim
+            }
+        );
         assert_eq!(
             error.to_string(),
             "ptx: the manifest lists no entry decode_f32_d64_h1, must list it for f32 with head_dim 64"
