@@ -3,7 +3,7 @@
 
 use super::float::{finish, format_of, per_element};
 use super::half::{bf16_to_f32, f16_to_f32};
-use super::soft::{self, Format};
+use super::soft::Format;
 use super::types::{FloatMode, Rounding, ScalarType};
 
 /// A function of one argument.
@@ -51,6 +51,17 @@ impl ApproxOp {
     }
 }
 
+/// 1/0! to 1/11!.
+const INVERSE_FACTORIALS: [f64; 12] = {
+    let mut table = [1.0; 12];
+    let mut k = 1;
+    while k < 12 {
+        table[k] = table[k - 1] / k as f64;
+        k += 1;
+    }
+    table
+};
+
 /// 2^x for an f32 in f64, relative error below 2^-45. No library call, so that a loop over lanes
 /// becomes vector code and gives the same bits everywhere.
 #[inline(always)]
@@ -64,13 +75,11 @@ pub(super) fn exp2(x: f64) -> f64 {
     let t = (x - integer) * std::f64::consts::LN_2;
     // The series of e^t for |t| ≤ ln 2 / 2; the first term left out is below 2^-47.
     let mut sum = 0.0;
-    let mut k = 11;
-    while k > 0 {
-        sum = (sum + 1.0) * t / k as f64;
-        k -= 1;
+    for coefficient in INVERSE_FACTORIALS.into_iter().rev() {
+        sum = sum * t + coefficient;
     }
     let scale = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
-    (sum + 1.0) * scale
+    sum * scale
 }
 
 /// `op.approx{.ftz}.ty`.
@@ -94,8 +103,7 @@ pub fn approx(op: ApproxOp, ty: ScalarType, ftz: bool, a: u64) -> u64 {
         let y = op.eval(x.into());
         let raw = match format {
             Format::F32 => (y as f32).to_bits().into(),
-            // From f64: by way of f32 it would round twice.
-            _ => soft::encode_value(format, Rounding::Rn, soft::decode(Format::F64, y.to_bits())),
+            _ => super::float::narrow(format, Rounding::Rn, y),
         };
         finish(format, mode, raw)
     })

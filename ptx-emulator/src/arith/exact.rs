@@ -180,7 +180,7 @@ fn is_rounded(
     match rounding {
         Rounding::Rn | Rounding::Rna => {
             let tie_allowed = |neighbour_is_outer: bool| match rounding {
-                Rounding::Rn => magnitude % 2 == 0,
+                Rounding::Rn => magnitude.is_multiple_of(2),
                 _ => !neighbour_is_outer,
             };
             let low = below.is_none_or(|below| match against(below.midpoint(own)) {

@@ -78,9 +78,17 @@ fn widen(format: Format, x: u64) -> f64 {
     }
 }
 
-/// Rounds an f64 to a format.
+/// Rounds an f64 to a 16-bit format.
 #[inline]
-fn narrow(format: Format, rounding: Rounding, x: f64) -> u64 {
+pub(super) fn narrow(format: Format, rounding: Rounding, x: f64) -> u64 {
+    if rounding == Rounding::Rn {
+        let x = super::half::f64_to_f32_odd(x);
+        return if format == Format::BF16 {
+            super::half::f32_to_bf16(x).into()
+        } else {
+            super::half::f32_to_f16(x).into()
+        };
+    }
     soft::encode_value(format, rounding, soft::decode(Format::F64, x.to_bits()))
 }
 

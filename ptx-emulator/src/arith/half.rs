@@ -9,14 +9,16 @@ pub fn f16_to_f32(x: u16) -> f32 {
     // Exponent and fraction in place but biased by 15: multiplying by 2^112 corrects the bias and
     // normalises subnormals, exactly.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23);
-    let bits = if magnitude > 0x7c00 {
-        return f32::from_bits(0x7fff_ffff);
-    } else if magnitude == 0x7c00 {
+    let bits = if magnitude == 0x7c00 {
         0x7f80_0000
     } else {
         scaled.to_bits()
-    };
-    f32::from_bits(bits | sign)
+    } | sign;
+    f32::from_bits(if magnitude > 0x7c00 {
+        0x7fff_ffff
+    } else {
+        bits
+    })
 }
 
 /// The value of a bf16; exact, NaN becomes the canonical f32 NaN.
@@ -35,32 +37,53 @@ pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
     let magnitude = bits & 0x7fff_ffff;
-    let rounded = if magnitude > 0x7f80_0000 {
-        return 0x7fff;
-    } else if magnitude >= 0x4780_0000 {
-        // 65536 and above.
-        0x7c00
-    } else if magnitude >= 0x3880_0000 {
-        // At least the least normal, 2^-14: rebias and round the 13 lost bits; a carry out of the
-        // fraction is right, up to infinity.
-        let rebiased = magnitude - (112 << 23);
-        ((rebiased + 0xfff + (rebiased >> 13 & 1)) >> 13) as u16
+    // At least the least normal, 2^-14: rebias and round the 13 lost bits; a carry out of the
+    // fraction is right, up to infinity. (Wraps for lesser values, which do not use it.)
+    let rebiased = magnitude.wrapping_sub(112 << 23);
+    let normal = rebiased.wrapping_add(0xfff + (rebiased >> 13 & 1)) >> 13;
+    // Below, adding 0.5 puts the f16's last place (2^-24) at the f32's, which rounds.
+    let shifted = f32::from_bits(magnitude) + 0.5;
+    let subnormal = shifted.to_bits().wrapping_sub(0.5f32.to_bits());
+    // Selections rather than branches, for loops over lanes.
+    let rounded = if magnitude < 0x3880_0000 {
+        subnormal
     } else {
-        // Below, adding 0.5 puts the f16's last place (2^-24) at the f32's, which rounds.
-        let shifted = f32::from_bits(magnitude) + 0.5;
-        (shifted.to_bits() - 0.5f32.to_bits()) as u16
+        normal
     };
-    rounded | sign
+    let rounded = if magnitude >= 0x4780_0000 {
+        0x7c00
+    } else {
+        rounded
+    } as u16;
+    if magnitude > 0x7f80_0000 {
+        0x7fff
+    } else {
+        rounded | sign
+    }
 }
 
 /// The bf16 nearest to x, ties to even; NaN becomes `0x7fff`.
 #[inline]
 pub fn f32_to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     if bits & 0x7fff_ffff > 0x7f80_0000 {
-        return 0x7fff;
+        0x7fff
+    } else {
+        rounded as u16
     }
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// x rounded to odd in f32: truncated, with the last bit set if that was inexact. Rounding the
+/// result to a 16-bit format is as good as rounding x.
+#[inline]
+pub(super) fn f64_to_f32_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    let outward = (back.abs() > x.abs()) as u32;
+    let inexact = ((back > x) | (back < x)) as u32;
+    // Steps back from infinity to the greatest finite value, too.
+    f32::from_bits((nearest.to_bits() - outward) | inexact)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::approx::exp2;
 use super::float::fused_f32;
-use super::half::{bf16_to_f32, f16_to_f32};
+use super::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::soft::Format;
 
 /// A 32-bit register of a warp.
@@ -110,6 +110,12 @@ lane_loops! {
     fn f16_to_f32_lanes(a) = <FTZ, WIDE> f16_to_f32(a as u16).to_bits();
     /// `cvt.f32.bf16` of the lower halves.
     fn bf16_to_f32_lanes(a) = <FTZ, WIDE> flush::<FTZ>(bf16_to_f32(a as u16).to_bits());
+    /// `cvt.rn.f16x2.f32`: a above, b below.
+    fn pack_f16x2(a, b) = <FTZ, WIDE>
+        u32::from(f32_to_f16(input::<FTZ>(a))) << 16 | u32::from(f32_to_f16(input::<FTZ>(b)));
+    /// `cvt.rn.bf16x2.f32`: a above, b below.
+    fn pack_bf16x2(a, b) = <FTZ, WIDE>
+        u32::from(f32_to_bf16(input::<FTZ>(a))) << 16 | u32::from(f32_to_bf16(input::<FTZ>(b)));
 }
 
 /// The greater or the lesser; −0 is less than +0, a number is chosen over NaN.
@@ -128,7 +134,7 @@ fn select(a: u32, b: u32, want_max: bool) -> u32 {
 mod tests {
     use super::*;
     use crate::arith::approx::{ApproxOp, approx};
-    use crate::arith::convert::{CvtMode, cvt};
+    use crate::arith::convert::{CvtMode, CvtRounding, cvt, cvt_pack};
     use crate::arith::float::{self, MinMaxMode};
     use crate::arith::samples::floats;
     use crate::arith::{FloatMode, ScalarType};
@@ -210,6 +216,21 @@ mod tests {
             "ex2",
             |z, [a, _, _]: Args, o| ex2_f32(z, a, o),
             |z, [a, _, _]| approx(ApproxOp::Ex2, ty, z, a),
+        );
+        let rn = |ftz| CvtMode {
+            ftz,
+            rounding: Some(CvtRounding::Rn),
+            ..CvtMode::default()
+        };
+        check_lanes(
+            "f16x2",
+            |z, [a, b, _]: Args, o| pack_f16x2(z, a, b, o),
+            |z, [a, b, _]| cvt_pack(ScalarType::F16x2, rn(z), a, b),
+        );
+        check_lanes(
+            "bf16x2",
+            |z, [a, b, _]: Args, o| pack_bf16x2(z, a, b, o),
+            |z, [a, b, _]| cvt_pack(ScalarType::BF16x2, rn(z), a, b),
         );
         let cvt_mode = |ftz| CvtMode {
             ftz,

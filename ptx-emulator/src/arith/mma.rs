@@ -55,57 +55,81 @@ fn c_position(lane: usize, index: usize) -> (usize, usize) {
 /// A 16 × 8 matrix of f32.
 type Tile = [[f32; 8]; 16];
 
+/// What follows the reading of C; compiled for the baseline and for AVX2 with FMA.
 #[inline(always)]
-fn multiply<const WIDE: bool>(k: usize, a: &[[f32; 16]; 16], b: &[[f32; 8]; 16], d: &mut Tile) {
-    for (row, sums) in d.iter_mut().enumerate() {
-        for step in 0..k {
-            let x = a[row][step];
-            for (sum, y) in sums.iter_mut().zip(b[step]) {
-                *sum = if WIDE {
-                    x.mul_add(y, *sum)
-                } else {
-                    fused_f32(x, y, *sum)
-                };
+fn multiply_add_for<const WIDE: bool>(
+    shape: MmaShape,
+    bf16: bool,
+    a: &[[u32; 4]; 32],
+    b: &[[u32; 2]; 32],
+    d: &mut Tile,
+) {
+    let k = shape.k();
+    let (a_values, b_values) = (widen(bf16, a), widen(bf16, b));
+    let (mut a_tile, mut b_tile) = ([[0.0; 16]; 16], [[0.0; 8]; 16]);
+    for (lane, (a, b)) in a_values.iter().zip(&b_values).enumerate() {
+        for (reg, halves) in a.iter().enumerate().take(k / 4) {
+            for (half, value) in halves.iter().enumerate() {
+                let (row, column) = a_position(lane, reg, half);
+                a_tile[row][column] = *value;
             }
         }
+        for (reg, halves) in b.iter().enumerate().take(k / 8) {
+            for (half, value) in halves.iter().enumerate() {
+                let (row, column) = b_position(lane, reg, half);
+                b_tile[row][column] = *value;
+            }
+        }
+    }
+    // Four rows at a time: their chains of additions run side by side.
+    for (a_rows, d_rows) in a_tile.chunks_exact(4).zip(d.chunks_exact_mut(4)) {
+        let mut sums: [[f32; 8]; 4] = std::array::from_fn(|row| d_rows[row]);
+        for (step, b_row) in b_tile.iter().enumerate().take(k) {
+            for (sums, a_row) in sums.iter_mut().zip(a_rows) {
+                let x = a_row[step];
+                for (sum, y) in sums.iter_mut().zip(b_row) {
+                    *sum = if WIDE {
+                        x.mul_add(*y, *sum)
+                    } else {
+                        fused_f32(x, *y, *sum)
+                    };
+                }
+            }
+        }
+        d_rows.copy_from_slice(&sums);
     }
 }
 
-fn multiply_add(shape: MmaShape, bf16: bool, a: &[[u32; 4]; 32], b: &[[u32; 2]; 32], d: &mut Tile) {
-    let k = shape.k();
-    let value = |register: u32, half: usize| {
-        let bits = (register >> (16 * half)) as u16;
-        if bf16 {
-            bf16_to_f32(bits)
-        } else {
-            f16_to_f32(bits)
-        }
-    };
-    let (mut a_tile, mut b_tile) = ([[0.0; 16]; 16], [[0.0; 8]; 16]);
-    for lane in 0..32 {
-        for half in 0..2 {
-            for reg in 0..k / 4 {
-                let (row, column) = a_position(lane, reg, half);
-                a_tile[row][column] = value(a[lane][reg], half);
-            }
-            for reg in 0..k / 8 {
-                let (row, column) = b_position(lane, reg, half);
-                b_tile[row][column] = value(b[lane][reg], half);
-            }
+/// Both halves of every register as f32.
+#[inline(always)]
+fn widen<const N: usize>(bf16: bool, registers: &[[u32; N]; 32]) -> [[[f32; 2]; N]; 32] {
+    let mut values = [[[0.0; 2]; N]; 32];
+    for (values, registers) in values.iter_mut().zip(registers) {
+        for (value, register) in values.iter_mut().zip(registers) {
+            let halves = [*register as u16, (*register >> 16) as u16];
+            *value = if bf16 {
+                halves.map(bf16_to_f32)
+            } else {
+                halves.map(f16_to_f32)
+            };
         }
     }
+    values
+}
+
+fn multiply_add(shape: MmaShape, bf16: bool, a: &[[u32; 4]; 32], b: &[[u32; 2]; 32], d: &mut Tile) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma")]
-        fn wide(k: usize, a: &[[f32; 16]; 16], b: &[[f32; 8]; 16], d: &mut Tile) {
-            multiply::<true>(k, a, b, d);
+        fn wide(shape: MmaShape, bf16: bool, a: &[[u32; 4]; 32], b: &[[u32; 2]; 32], d: &mut Tile) {
+            multiply_add_for::<true>(shape, bf16, a, b, d);
         }
         if super::lanes::wide_machine() {
             // SAFETY: `wide_machine` has found AVX2 and FMA.
-            return unsafe { wide(k, &a_tile, &b_tile, d) };
+            return unsafe { wide(shape, bf16, a, b, d) };
         }
     }
-    multiply::<false>(k, &a_tile, &b_tile, d);
+    multiply_add_for::<false>(shape, bf16, a, b, d);
 }
 
 /// `mma` with f32 accumulators: D = A·B + C. Registers a lane: A has k/4, B k/8, C and D 4 (an
@@ -118,10 +142,10 @@ pub fn mma_f32(
     c: &[[u32; 4]; 32],
 ) -> [[u32; 4]; 32] {
     let mut tile: Tile = [[0.0; 8]; 16];
-    for lane in 0..32 {
-        for index in 0..4 {
+    for (lane, registers) in c.iter().enumerate() {
+        for (index, bits) in registers.iter().enumerate() {
             let (row, column) = c_position(lane, index);
-            tile[row][column] = f32::from_bits(c[lane][index]);
+            tile[row][column] = f32::from_bits(*bits);
         }
     }
     multiply_add(shape, bf16, a, b, &mut tile);
@@ -146,10 +170,10 @@ pub fn mma_f16(
     c: &[[u32; 2]; 32],
 ) -> [[u32; 2]; 32] {
     let mut tile: Tile = [[0.0; 8]; 16];
-    for lane in 0..32 {
-        for index in 0..4 {
+    for (lane, registers) in widen(false, c).iter().enumerate() {
+        for (index, value) in registers.as_flattened().iter().enumerate() {
             let (row, column) = c_position(lane, index);
-            tile[row][column] = f16_to_f32((c[lane][index / 2] >> (16 * (index % 2))) as u16);
+            tile[row][column] = *value;
         }
     }
     multiply_add(shape, false, a, b, &mut tile);

@@ -68,7 +68,7 @@ impl Inputs {
     }
 }
 
-fn widen(bf16: bool, x: u16) -> f64 {
+fn value(bf16: bool, x: u16) -> f64 {
     if bf16 {
         bf16_to_f32(x).into()
     } else {
@@ -116,7 +116,7 @@ fn f32_accumulators_hold_the_matrix_product() {
                 for i in 0..16 {
                     for j in 0..8 {
                         let product = (0..shape.k())
-                            .map(|k| widen(bf16, inputs.a[i][k]) * widen(bf16, inputs.b[k][j]))
+                            .map(|k| value(bf16, inputs.a[i][k]) * value(bf16, inputs.b[k][j]))
                             .sum::<f64>();
                         let want = product + f64::from(inputs.c[i][j]);
                         let (lane, index) = c_owner(i, j);
@@ -147,11 +147,11 @@ fn f16_accumulators_are_packed_in_pairs() {
             for i in 0..16 {
                 for j in 0..8 {
                     let product = (0..shape.k())
-                        .map(|k| widen(false, inputs.a[i][k]) * widen(false, inputs.b[k][j]))
+                        .map(|k| value(false, inputs.a[i][k]) * value(false, inputs.b[k][j]))
                         .sum::<f64>();
                     let want = product + f64::from(inputs.c[i][j]);
                     let (lane, index) = c_owner(i, j);
-                    let got = widen(false, (d[lane][index / 2] >> (16 * (index % 2))) as u16);
+                    let got = value(false, (d[lane][index / 2] >> (16 * (index % 2))) as u16);
                     assert_eq!(got, want, "{shape:?} seed {seed} [{i}][{j}]");
                 }
             }
@@ -177,7 +177,7 @@ fn sums_run_in_ascending_k_with_fused_f32_steps() {
             // f16 products have 22 bits: exact in f32, so a fused step is one f64 addition (of
             // values within 2^29 of each other, exact or rounded far below) rounded to f32.
             let want = (0..16).fold(0.3f32, |sum, k| {
-                let product = widen(false, inputs.a[i][k]) * widen(false, inputs.b[k][j]);
+                let product = value(false, inputs.a[i][k]) * value(false, inputs.b[k][j]);
                 (f64::from(sum) + product) as f32
             });
             let (lane, index) = c_owner(i, j);
