@@ -220,7 +220,7 @@ impl Plan {
         }
         let bytes = self.config().dtype.bytes() as usize;
         let stride = |argument, stride, elements: usize| {
-            crate::validate::stride_aligned(op, argument, stride, elements, bytes)
+            crate::checks::stride_aligned(op, argument, stride, elements, bytes)
         };
         for (argument, rows) in [("q", &tensors.q), ("out", &tensors.out)] {
             stride(argument, "token", rows.token_stride)?;

@@ -32,6 +32,7 @@
 pub use paged_attention_kernels as kernels;
 
 pub mod artefacts;
+mod checks;
 mod config;
 pub mod contiguous;
 pub mod cpu;

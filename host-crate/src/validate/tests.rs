@@ -1,6 +1,7 @@
 use half::{bf16, f16};
 
 use super::*;
+use crate::error::Shape;
 use crate::{CacheLayout, CacheStrides, DType, DeviceLimits, SplitPolicy};
 
 mod properties;
@@ -536,6 +537,41 @@ fn refuses_lengths_past_the_table_and_below_zero() {
             value: -7,
         },
         "decode: seq_lens[1] = -7, must be at least 0",
+    );
+}
+
+#[test]
+fn a_table_can_be_checked_alone() {
+    let table = BlockTable::new(&[5, 9, -1, -1], 1, 4);
+    table.validate(OP, &[20], 16, 10).unwrap();
+    let (sequence, column, value, num_blocks) = (0, 1, 9, 9);
+    assert_eq!(
+        table.validate(OP, &[20], 16, 9),
+        Err(Error::TableEntry {
+            op: OP,
+            sequence,
+            column,
+            value,
+            num_blocks
+        })
+    );
+    assert_refused(
+        table.validate(OP, &[20], 0, 10),
+        Error::OutOfRange {
+            op: OP,
+            argument: "block_size",
+            value: 0,
+            min: 1,
+            max: 0x7fff_ffff,
+        },
+        "decode: block_size = 0, must be between 1 and 2147483647",
+    );
+    let narrow = BlockTable::new(&[5, 9], 1, 2)
+        .validate(OP, &[33], 16, 10)
+        .unwrap_err();
+    assert_eq!(
+        narrow.to_string(),
+        "decode: seq_lens[0] = 33, must be at most 32 (block table of 2 columns × block_size 16)"
     );
 }
 
