@@ -1,0 +1,274 @@
+//! One work item: (sequence, range of kv heads, split), every query head of those kv heads.
+//!
+//! A row of K or V is read from memory once and serves its whole group from the cache. The order in
+//! which heads and tiles of tokens alternate follows the layout; it changes no bit of any result.
+
+use std::ops::Range;
+
+use super::isa::Kernel;
+use super::micro::Columns;
+use super::prefetch::Prefetch;
+use super::scratch::{Layout, Scratch};
+use super::source::Source;
+use super::tile::{Heads, QUAD, Tile, calls_per_step};
+use super::{FOLD_TOKENS, TILE};
+use crate::Element;
+
+/// What all items of a call share. Pointers are those of validated views.
+pub(crate) struct Job<'a, T, Src> {
+    pub source: &'a Src,
+    pub kernel: Kernel<T>,
+    /// `[num_seqs, num_q_heads, head_dim]`, strides below.
+    pub q: *const T,
+    pub q_strides: (usize, usize),
+    /// `[num_seqs, num_q_heads, head_dim]`, strides below.
+    pub out: *mut T,
+    pub out_strides: (usize, usize),
+    /// `[num_seqs, num_q_heads]`, or null.
+    pub lse: *mut f32,
+    /// `[num_seqs, num_q_heads, num_splits, head_dim]`; null with one split.
+    pub partial_out: *mut f32,
+    /// `[num_seqs, num_q_heads, num_splits, 2]`; null with one split.
+    pub partial_ml: *mut f32,
+    pub seq_lens: &'a [i32],
+    pub head_dim: usize,
+    pub num_q_heads: usize,
+    pub num_kv_heads: usize,
+    pub group: usize,
+    pub scale_log2: f32,
+    pub split_tokens: usize,
+    pub num_splits: usize,
+}
+
+// SAFETY: `q` is only read; items write to rows of `out`, `lse` and the partials that belong to
+// their (sequence, heads, split) alone.
+unsafe impl<T: Sync, Src: Sync> Sync for Job<'_, T, Src> {}
+
+/// Which part of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub seq: usize,
+    pub split: usize,
+    /// First kv head.
+    pub first_head: usize,
+    /// kv heads, at least 1.
+    pub heads: usize,
+}
+
+impl<T: Element, Src: Source<T>> Job<'_, T, Src> {
+    pub(crate) fn len(&self, seq: usize) -> usize {
+        self.seq_lens[seq] as usize
+    }
+
+    /// Splits of a sequence that hold a token.
+    pub(crate) fn live_splits(&self, seq: usize) -> usize {
+        self.len(seq).div_ceil(self.split_tokens)
+    }
+}
+
+/// Computes `item`: writes out and lse where the sequence has at most one live split, else the
+/// partial state.
+///
+/// # Safety
+/// No other item of the call has the same (sequence, head, split).
+pub(crate) unsafe fn run_item<T, Src>(job: &Job<'_, T, Src>, item: Item, scratch: &mut Scratch)
+where
+    T: Element,
+    Src: Source<T>,
+{
+    let columns = Columns::new(job.head_dim, job.kernel.lanes);
+    let begin = item.split * job.split_tokens;
+    let end = (begin + job.split_tokens).min(job.len(item.seq));
+    let first_q = item.first_head * job.group;
+    let rows = item.heads * job.group;
+    let mut layout = scratch.prepare(rows, job.group, &columns);
+    let mut tiles = [Tile::EMPTY, Tile::EMPTY];
+    // SAFETY: q is a validated view, `layout` holds `rows` rows; `begin..end` are live tokens.
+    unsafe {
+        if begin < end {
+            // The first step has none before it that could ask for its rows.
+            job.source
+                .rows(item.seq, begin, TILE.min(end - begin), &mut tiles[0]);
+            let (k_offset, v_offset) = offsets(job.source, item.first_head);
+            let mut all = Prefetch::new(&tiles[0], k_offset, v_offset, job.head_dim, 1);
+            (job.kernel.prefetch)(&mut all);
+        }
+        for r in 0..rows {
+            let from = job
+                .q
+                .add(item.seq * job.q_strides.0 + (first_q + r) * job.q_strides.1);
+            let to = layout.q.add(r * columns.padded);
+            for i in 0..job.head_dim {
+                *to.add(i) = (*from.add(i)).to_f32() * job.scale_log2;
+            }
+        }
+        let folds = begin + FOLD_TOKENS < end;
+        let mut start = begin;
+        while start < end {
+            let stop = (start + FOLD_TOKENS).min(end);
+            run_chain(
+                job,
+                item,
+                start..stop,
+                end,
+                &columns,
+                &mut tiles,
+                &mut layout,
+            );
+            if folds {
+                layout.fold();
+            }
+            start = stop;
+        }
+        if folds {
+            layout.take_total();
+        }
+        finish(job, item, first_q, &layout);
+    }
+}
+
+/// Attends to `tokens`, in one chain of additions. `tiles[0]` holds the first tile; on return it
+/// holds the one that follows `tokens`, if `end` allows.
+///
+/// # Safety
+/// As for [`run_item`]; `tokens` and those up to `end` are live.
+unsafe fn run_chain<T, Src>(
+    job: &Job<'_, T, Src>,
+    item: Item,
+    tokens: Range<usize>,
+    end: usize,
+    columns: &Columns,
+    tiles: &mut [Tile<T>; 2],
+    layout: &mut Layout<'_>,
+) where
+    T: Element,
+    Src: Source<T>,
+{
+    let tiles_per_pass = (tokens.end - tokens.start).div_ceil(TILE);
+    let heads_per_pass = if job.source.heads_are_inner() {
+        item.heads
+    } else {
+        1
+    };
+    let passes = item.heads / heads_per_pass;
+    let quads = job.group.div_ceil(QUAD);
+    for step in 0..passes * tiles_per_pass {
+        let first_head = step / tiles_per_pass * heads_per_pass;
+        // The tile after this one: of this pass, of the next pass, or of the next chain.
+        let next = step + 1;
+        let (next_start, next_head) = if next < passes * tiles_per_pass {
+            let tile = next % tiles_per_pass;
+            (
+                tokens.start + tile * TILE,
+                next / tiles_per_pass * heads_per_pass,
+            )
+        } else {
+            (tokens.end, 0)
+        };
+        let next_end = if next < passes * tiles_per_pass {
+            tokens.end
+        } else {
+            end
+        };
+        let [tile, next_tile] = tiles;
+        for head in first_head..first_head + heads_per_pass {
+            let (k_offset, v_offset) = offsets(job.source, item.first_head + head);
+            let calls = calls_per_step(tile.len, job.group, columns);
+            // SAFETY: `next_start..next_end` are live tokens of the sequence; the tiles hold rows of
+            // live tokens; `layout` holds rows and states of all the item's heads.
+            unsafe {
+                let mut prefetch = if head + 1 < first_head + heads_per_pass {
+                    let (k, v) = offsets(job.source, item.first_head + head + 1);
+                    Prefetch::new(tile, k, v, job.head_dim, calls)
+                } else {
+                    next_tile.len = 0;
+                    if next_start < next_end {
+                        let len = TILE.min(next_end - next_start);
+                        job.source.rows(item.seq, next_start, len, next_tile);
+                    }
+                    let (k, v) = offsets(job.source, item.first_head + next_head);
+                    Prefetch::new(next_tile, k, v, job.head_dim, calls)
+                };
+                let row = head * job.group * columns.padded;
+                let heads = Heads {
+                    q: layout.q.add(row),
+                    acc: layout.acc.add(row),
+                    group: job.group,
+                    k_offset,
+                    v_offset,
+                };
+                let states = &mut layout.states[head * quads..][..quads];
+                (job.kernel.step)(tile, &heads, columns, states, &mut prefetch);
+            }
+        }
+        tiles.swap(0, 1);
+    }
+}
+
+/// Elements from a row of kv head 0 to that of `head`, of keys and of values.
+#[inline(always)]
+fn offsets<T, Src: Source<T>>(source: &Src, head: usize) -> (usize, usize) {
+    let (k, v) = source.head_strides();
+    (head * k, head * v)
+}
+
+/// Writes the rows of an item: the output where the sequence has no other split, else its part.
+///
+/// # Safety
+/// As for [`run_item`]; `layout` holds the item's result.
+unsafe fn finish<T, Src>(job: &Job<'_, T, Src>, item: Item, first_q: usize, layout: &Layout<'_>)
+where
+    T: Element,
+    Src: Source<T>,
+{
+    let d = job.head_dim;
+    for r in 0..item.heads * job.group {
+        let (m, l) = layout.state(r);
+        let row = &layout.row(r)[..d];
+        let head = first_q + r;
+        // SAFETY: out, lse and the workspace are validated for every (sequence, head, split), and
+        // this item alone writes these.
+        unsafe {
+            if job.live_splits(item.seq) <= 1 {
+                write_row(job, item.seq, head, m, l, row);
+            } else {
+                let at = (item.seq * job.num_q_heads + head) * job.num_splits + item.split;
+                std::ptr::copy_nonoverlapping(row.as_ptr(), job.partial_out.add(at * d), d);
+                *job.partial_ml.add(at * 2) = m;
+                *job.partial_ml.add(at * 2 + 1) = l;
+            }
+        }
+    }
+}
+
+/// Normalises a row and writes it and its lse; zeros and −∞ for a sequence without tokens.
+///
+/// # Safety
+/// `job`'s pointers are valid; no one else writes this row.
+pub(crate) unsafe fn write_row<T, Src>(
+    job: &Job<'_, T, Src>,
+    seq: usize,
+    head: usize,
+    m: f32,
+    l: f32,
+    row: &[f32],
+) where
+    T: Element,
+    Src: Source<T>,
+{
+    let empty = job.len(seq) == 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let out = job
+            .out
+            .add(seq * job.out_strides.0 + head * job.out_strides.1);
+        for (i, &x) in row.iter().enumerate() {
+            *out.add(i) = T::from_f32(if empty { 0.0 } else { x / l });
+        }
+        if !job.lse.is_null() {
+            let lse = (f64::from(m) + f64::from(l).log2()) * std::f64::consts::LN_2;
+            let lse = if empty { f32::NEG_INFINITY } else { lse as f32 };
+            *job.lse.add(seq * job.num_q_heads + head) = lse;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The two inner loops: scores q·k and weighted sums of v, register-tiled.
+//!
+//! A (head, token) score is one chain of vector additions over the columns and one fixed tree over
+//! the lanes; an output element is one chain over the tokens in logical order. Neither depends on
+//! the shape of the register tile, so splitting the work differently changes no bit.
+
+use super::simd::{GRANULE, Simd, load, load_granule};
+use crate::Element;
+
+/// How a row of `head_dim` elements falls into vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    /// Whole vectors.
+    pub full: usize,
+    /// Whether [`GRANULE`] more elements follow them.
+    pub granule: bool,
+    /// f32 per row in scratch memory: whole vectors, zero-padded.
+    pub padded: usize,
+}
+
+impl Columns {
+    /// `head_dim` is a multiple of [`GRANULE`]; vectors hold one or two granules.
+    pub(crate) fn new(head_dim: usize, lanes: usize) -> Self {
+        let full = head_dim / lanes;
+        let granule = !head_dim.is_multiple_of(lanes);
+        debug_assert!(head_dim % lanes == 0 || head_dim % lanes == GRANULE);
+        Self {
+            full,
+            granule,
+            padded: head_dim.next_multiple_of(lanes),
+        }
+    }
+
+    /// Vectors per row, the short one included.
+    pub(crate) fn vectors(&self) -> usize {
+        self.full + usize::from(self.granule)
+    }
+}
+
+/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P.
+///
+/// # Safety
+/// The CPU has `S`. `q: [H, columns.padded]`; `rows[n] + offset` for n < N points to a row of keys;
+/// `out: [N, P]`.
+#[inline(always)]
+pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize>(
+    q: *const f32,
+    rows: *const *const T,
+    offset: usize,
+    columns: &Columns,
+    out: *mut f32,
+) where
+    S: Simd,
+    T: Element,
+{
+    const { assert!((P == 1 && H == 1 && N.is_multiple_of(4)) || (P == 4 && H <= 4)) };
+    // SAFETY: the caller's promise; columns stay within a row.
+    unsafe {
+        let mut base = [std::ptr::null::<T>(); N];
+        for n in 0..N {
+            base[n] = (*rows.add(n)).add(offset);
+        }
+        let zero = S::splat(0.0);
+        let mut sums = [[zero; H]; N];
+        for j in 0..columns.full {
+            let at = j * S::LANES;
+            let mut k = [zero; N];
+            for n in 0..N {
+                k[n] = load::<S, T>(base[n].add(at));
+            }
+            for h in 0..H {
+                let q = S::load(q.add(h * columns.padded + at));
+                for n in 0..N {
+                    sums[n][h] = S::fma(k[n], q, sums[n][h]);
+                }
+            }
+        }
+        if S::LANES > GRANULE && columns.granule {
+            let at = columns.full * S::LANES;
+            for h in 0..H {
+                let q = S::load(q.add(h * columns.padded + at));
+                for n in 0..N {
+                    sums[n][h] = S::fma(load_granule::<S, T>(base[n].add(at)), q, sums[n][h]);
+                }
+            }
+        }
+        if P == 1 {
+            for n in (0..N).step_by(4) {
+                let four = [sums[n][0], sums[n + 1][0], sums[n + 2][0], sums[n + 3][0]];
+                S::sum4(out.add(n), four);
+            }
+        } else {
+            for n in 0..N {
+                let mut four = [zero; 4];
+                four[..H].copy_from_slice(&sums[n]);
+                S::sum4(out.add(n * P), four);
+            }
+        }
+    }
+}
+
+/// Adds the weighted values of `n` tokens to `W` vectors of columns of `H` heads:
+/// `acc[h] += Σ weights[t * P + h] · v[t]`.
+///
+/// # Safety
+/// The CPU has `S`. `weights: [n, P]`; `rows[t] + offset` for t < n points to `W` vectors of values,
+/// the last of them a granule if `granule` says so; `acc: [H, padded]` from the first column on.
+#[inline(always)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "an inner loop, called from one place"
+)]
+pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize>(
+    weights: *const f32,
+    n: usize,
+    rows: *const *const T,
+    offset: usize,
+    granule: bool,
+    acc: *mut f32,
+    padded: usize,
+) where
+    S: Simd,
+    T: Element,
+{
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = S::splat(0.0);
+        let mut sums = [[zero; W]; H];
+        for h in 0..H {
+            for w in 0..W {
+                sums[h][w] = S::load(acc.add(h * padded + w * S::LANES));
+            }
+        }
+        for t in 0..n {
+            let row = (*rows.add(t)).add(offset);
+            let mut v = [zero; W];
+            for w in 0..W {
+                v[w] = if S::LANES > GRANULE && w == W - 1 && granule {
+                    load_granule::<S, T>(row.add(w * S::LANES))
+                } else {
+                    load::<S, T>(row.add(w * S::LANES))
+                };
+            }
+            for h in 0..H {
+                let p = S::splat(*weights.add(t * P + h));
+                for w in 0..W {
+                    sums[h][w] = S::fma(p, v[w], sums[h][w]);
+                }
+            }
+        }
+        for h in 0..H {
+            for w in 0..W {
+                S::store(acc.add(h * padded + w * S::LANES), sums[h][w]);
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! From a validated call to items, and from their parts to the output.
+
+use super::InstructionSet;
+use super::isa::Kernel;
+use super::item::{Item, Job, run_item};
+use super::merge::merge_row;
+use super::scratch::Scratch;
+use super::source::Source;
+use super::threads;
+use crate::{Element, Plan, RowsView, RowsViewMut};
+
+/// Items per thread to aim for, so that threads end together.
+const ITEMS_PER_THREAD: usize = 8;
+/// Bytes of neighbouring heads that an item should read of each token: half a page, so that address
+/// translation is not paid for a single row.
+const MIN_RANGE_BYTES: usize = 2048;
+
+/// Runs a call.
+///
+/// # Safety
+/// `plan` has validated q, lengths, out, lse and the workspace; `source` has the rows of
+/// `seq_lens[s]` tokens of every sequence.
+#[allow(clippy::too_many_arguments, reason = "the parts of a validated call")]
+pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
+    set: InstructionSet,
+    plan: &Plan,
+    source: &Src,
+    q: &RowsView<'_, T>,
+    seq_lens: &[i32],
+    mut out: RowsViewMut<'_, T>,
+    lse: Option<&mut [f32]>,
+    workspace: &mut [f32],
+) {
+    let config = plan.config();
+    let set = if set.is_available() {
+        set
+    } else {
+        InstructionSet::Portable
+    };
+    let split = plan.num_splits() > 1;
+    let partial_out = workspace.as_mut_ptr();
+    let job = Job {
+        source,
+        kernel: Kernel::of(set),
+        q: q.data().as_ptr(),
+        q_strides: (q.token_stride(), q.head_stride()),
+        out_strides: (out.token_stride(), out.head_stride()),
+        out: out.data_mut().as_mut_ptr(),
+        lse: lse.map_or(std::ptr::null_mut(), |lse| lse.as_mut_ptr()),
+        partial_out,
+        partial_ml: partial_out.wrapping_add(if split { plan.partial_out_len() } else { 0 }),
+        seq_lens,
+        head_dim: config.head_dim,
+        num_q_heads: config.num_q_heads,
+        num_kv_heads: config.num_kv_heads,
+        group: config.group_size(),
+        scale_log2: config.scale * std::f32::consts::LOG2_E,
+        split_tokens: plan.split_tokens() as usize,
+        num_splits: plan.num_splits() as usize,
+    };
+
+    let tokens: usize = seq_lens.iter().map(|&len| len as usize).sum();
+    let row_bytes = config.head_dim * size_of::<T>();
+    let bytes = tokens.saturating_mul(2 * config.num_kv_heads * row_bytes);
+    let threads = threads::count(bytes);
+    let items = Items::new(&job, threads, row_bytes);
+    threads::for_each(
+        threads,
+        items.count(),
+        Scratch::default,
+        |scratch, index| {
+            // SAFETY: the caller's promise; items are distinct, and `set` is available.
+            unsafe { run_item(&job, items.get(index), scratch) }
+        },
+    );
+    if !split {
+        return;
+    }
+
+    // SAFETY: all items have run; rows are distinct.
+    let merge = |sums: &mut [Vec<f32>; 2], row: usize| unsafe {
+        let (seq, head) = (row / job.num_q_heads, row % job.num_q_heads);
+        if job.live_splits(seq) > 1 {
+            merge_row(&job, seq, head, sums);
+        }
+    };
+    threads::for_each(
+        threads,
+        seq_lens.len() * job.num_q_heads,
+        Default::default,
+        merge,
+    );
+}
+
+/// The items of a call, found by index.
+struct Items {
+    /// For each sequence the (sequence, split) pairs before it, and last their number. A sequence
+    /// without tokens has one, which writes its zeros.
+    pairs: Vec<usize>,
+    /// Ranges of kv heads per pair.
+    ranges: usize,
+    heads_per_range: usize,
+    num_kv_heads: usize,
+}
+
+impl Items {
+    fn new<T: Element, Src: Source<T>>(
+        job: &Job<'_, T, Src>,
+        threads: usize,
+        row_bytes: usize,
+    ) -> Self {
+        let mut pairs = Vec::with_capacity(job.seq_lens.len() + 1);
+        let mut sum = 0;
+        for seq in 0..job.seq_lens.len() {
+            pairs.push(sum);
+            sum += job.live_splits(seq).max(1);
+        }
+        pairs.push(sum);
+
+        let num_kv_heads = job.num_kv_heads;
+        let heads_per_range = if job.source.heads_are_inner() {
+            let wanted = (ITEMS_PER_THREAD * threads).div_ceil(sum.max(1));
+            let least = MIN_RANGE_BYTES.div_ceil(row_bytes);
+            num_kv_heads
+                .div_ceil(wanted.max(1))
+                .max(least)
+                .min(num_kv_heads)
+        } else {
+            1
+        };
+        let ranges = num_kv_heads.div_ceil(heads_per_range);
+        Self {
+            pairs,
+            ranges,
+            heads_per_range,
+            num_kv_heads,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.pairs.last().map_or(0, |pairs| pairs * self.ranges)
+    }
+
+    fn get(&self, index: usize) -> Item {
+        let (pair, range) = (index / self.ranges, index % self.ranges);
+        let seq = self.pairs.partition_point(|&before| before <= pair) - 1;
+        let first_head = range * self.heads_per_range;
+        let heads = self.heads_per_range.min(self.num_kv_heads - first_head);
+        Item {
+            seq,
+            split: pair - self.pairs[seq],
+            first_head,
+            heads,
+        }
+    }
+}

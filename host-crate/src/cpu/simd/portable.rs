@@ -1,0 +1,160 @@
+//! Plain Rust, for every machine: 8 lanes as an array, written so that compilers vectorise it.
+
+use super::Simd;
+
+/// No instruction set beyond the target's baseline.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+type Lanes = [f32; 8];
+
+#[inline(always)]
+fn map(a: Lanes, f: impl Fn(f32) -> f32) -> Lanes {
+    let mut out = a;
+    for x in &mut out {
+        *x = f(*x);
+    }
+    out
+}
+
+#[inline(always)]
+fn zip(a: Lanes, b: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
+    let mut out = a;
+    for (x, y) in out.iter_mut().zip(b) {
+        *x = f(*x, y);
+    }
+    out
+}
+
+/// Widens an f16 without a branch: the exponent and mantissa move to their f32 places and a
+/// multiplication by 2^112 corrects the bias, subnormals included.
+#[inline(always)]
+fn f16_to_f32(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
+    // 0x7c00 and above are infinity and NaN: all exponent bits set in f32, too.
+    let special = if bits & 0x7fff >= 0x7c00 {
+        0x7f80_0000
+    } else {
+        0
+    };
+    f32::from_bits(scaled.to_bits() | special | u32::from(bits & 0x8000) << 16)
+}
+
+/// Adding and subtracting it rounds to the nearest integer, for magnitudes up to 2^22.
+const ROUNDER: f32 = 1.5 * (1u32 << 23) as f32;
+
+// Every SAFETY note below: the trait's contract gives valid pointers; nothing else is unsafe.
+#[allow(clippy::undocumented_unsafe_blocks, reason = "one note for all, above")]
+impl Simd for Portable {
+    type V = Lanes;
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Lanes {
+        [x; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Lanes {
+        unsafe { from.cast::<Lanes>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Lanes {
+        unsafe { from.cast::<[u16; 8]>().read_unaligned() }.map(f16_to_f32)
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Lanes {
+        let bits = unsafe { from.cast::<[u16; 8]>().read_unaligned() };
+        bits.map(|b| f32::from_bits(u32::from(b) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn load_granule(from: *const f32) -> Lanes {
+        unsafe { Self::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_granule_f16(from: *const u16) -> Lanes {
+        unsafe { Self::load_f16(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_granule_bf16(from: *const u16) -> Lanes {
+        unsafe { Self::load_bf16(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, v: Lanes) {
+        unsafe { to.cast::<Lanes>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: Lanes, b: Lanes) -> Lanes {
+        zip(a, b, |x, y| x + y)
+    }
+
+    #[inline(always)]
+    unsafe fn sub(a: Lanes, b: Lanes) -> Lanes {
+        zip(a, b, |x, y| x - y)
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: Lanes, b: Lanes) -> Lanes {
+        zip(a, b, |x, y| x * y)
+    }
+
+    #[inline(always)]
+    unsafe fn fma(a: Lanes, b: Lanes, c: Lanes) -> Lanes {
+        // `mul_add` is a library call where the target has no fused instruction.
+        let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+        let mut out = c;
+        for i in 0..8 {
+            out[i] = if fused {
+                a[i].mul_add(b[i], c[i])
+            } else {
+                a[i] * b[i] + c[i]
+            };
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn max(a: Lanes, b: Lanes) -> Lanes {
+        zip(a, b, |x, y| if x > y { x } else { y })
+    }
+
+    #[inline(always)]
+    unsafe fn round(a: Lanes) -> Lanes {
+        map(a, |x| (x + ROUNDER) - ROUNDER)
+    }
+
+    #[inline(always)]
+    unsafe fn scale_by_power(p: Lanes, n: Lanes) -> Lanes {
+        // The low bits of `n + ROUNDER` are n in two's complement; shifted, they are an exponent.
+        zip(p, n, |p, n| {
+            let exponent = (n + ROUNDER).to_bits() << 23;
+            if p.is_nan() {
+                p
+            } else {
+                f32::from_bits(p.to_bits().wrapping_add(exponent))
+            }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn zero_where_less(x: Lanes, limit: f32, v: Lanes) -> Lanes {
+        zip(x, v, |x, v| if x < limit { 0.0 } else { v })
+    }
+
+    #[inline(always)]
+    unsafe fn sum4(to: *mut f32, v: [Lanes; 4]) {
+        let sums = v.map(|v| ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])));
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+}
