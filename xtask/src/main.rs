@@ -1,2 +1,34 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: `cargo xtask <command>`.
+
+mod ci;
+mod command;
+mod ptx;
+mod ptxas;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of the paged-attention workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compile the kernels to PTX and write host-crate/ptx/.
+    Ptx(ptx::Args),
+    /// Assemble every shipped entry and print registers, shared memory, stack and spills.
+    Ptxas(ptxas::Args),
+    /// Everything that continuous integration checks.
+    Ci,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Ptx(args) => ptx::run(&args),
+        Command::Ptxas(args) => ptxas::run(&args),
+        Command::Ci => ci::run(),
+    }
+}

@@ -1,0 +1,108 @@
+//! `cargo xtask ci`: what continuous integration runs.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::command::{root, run as run_command};
+
+/// proptest cases per property in CI, against the few of a plain `cargo test`.
+const CI_CASES: &str = "64";
+
+/// Packages that are published, in one dry run so that their path dependencies resolve.
+const PUBLISHED: [&str; 4] = [
+    "paged-attention-kernels",
+    "ptx-emulator",
+    "paged-attention",
+    "paged-attention-cli",
+];
+
+/// Lints that the device code is held to. That compiler moves, so these are named.
+const DEVICE_LINTS: [&str; 4] = [
+    "-Dclippy::undocumented_unsafe_blocks",
+    "-Dclippy::missing_safety_doc",
+    "-Dunsafe_op_in_unsafe_fn",
+    "-Dunused_must_use",
+];
+
+/// Runs every check in turn and stops at the first that fails.
+pub fn run() -> Result<()> {
+    let fresh = root().join("target/ptx-fresh");
+    step("fmt", &mut cargo("fmt --all --check"))?;
+    step(
+        "clippy",
+        &mut cargo("clippy --release --workspace --all-targets -- -D warnings"),
+    )?;
+    step("clippy for nvptx64", &mut device_clippy()?)?;
+    step(
+        "test, more cases",
+        cargo("test --release --workspace").env("PROPTEST_CASES", CI_CASES),
+    )?;
+    step(
+        "doc",
+        cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    let packages = PUBLISHED.map(|p| format!("-p {p}")).join(" ");
+    let publish = format!("publish --dry-run --allow-dirty {packages}");
+    step("publish --dry-run", &mut cargo(&publish))?;
+    step("ptx --check", &mut xtask("ptx --check")?)?;
+    step("ptxas", &mut xtask("ptxas")?)?;
+    step("ptx, fresh", xtask("ptx --out")?.arg(&fresh))?;
+    let mut suite = cargo("test --release --package paged-attention-suite");
+    step(
+        "suite on the fresh PTX",
+        suite.env("PAGED_ATTENTION_PTX_DIR", &fresh),
+    )?;
+    println!("\nci: all checks passed");
+    Ok(())
+}
+
+fn step(name: &str, command: &mut Command) -> Result<()> {
+    println!("\n== {name}");
+    let start = Instant::now();
+    run_command(command).with_context(|| format!("ci: {name}"))?;
+    println!("== {name}: ok in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// `cargo` with words.
+fn cargo(words: &str) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(words.split_whitespace());
+    cargo
+}
+
+/// This program with words.
+fn xtask(words: &str) -> Result<Command> {
+    let mut xtask = Command::new(std::env::current_exe()?);
+    xtask.args(words.split_whitespace());
+    Ok(xtask)
+}
+
+/// Clippy over the device code, which the host's clippy does not see: Debian's clippy-driver with
+/// the compiler of the same package.
+fn device_clippy() -> Result<Command> {
+    let driver = Path::new("/usr/bin/clippy-driver");
+    ensure!(
+        driver.is_file(),
+        "clippy for nvptx64 needs Debian's package rust-web-clippy"
+    );
+    let mut check =
+        cargo("check --release -p paged-attention-kernels --target nvptx64-nvidia-cuda");
+    check.arg("-Zbuild-std=core");
+    check
+        .env("RUSTC", "/usr/bin/rustc")
+        .env("RUSTC_BOOTSTRAP", "1");
+    check.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    check.env(
+        "CLIPPY_ARGS",
+        DEVICE_LINTS
+            .map(|lint| format!("{lint}__CLIPPY_HACKERY__"))
+            .concat(),
+    );
+    check.env("CARGO_TARGET_DIR", root().join("target/ptx-clippy"));
+    check.env_remove("RUSTUP_TOOLCHAIN");
+    Ok(check)
+}
