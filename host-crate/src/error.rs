@@ -369,6 +369,73 @@ pub enum Error {
         expected: String,
     },
 
+    /// The PTX is built for a newer device.
+    #[error("ptx: {file} is built for {target}, cannot run on {device} of compute capability {}.{}", capability.0, capability.1)]
+    DeviceTooOld {
+        /// PTX file.
+        file: String,
+        /// Its target.
+        target: String,
+        /// The device's name.
+        device: String,
+        /// The device's compute capability.
+        capability: (u32, u32),
+    },
+
+    /// The PTX's version is newer than the driver.
+    #[error(
+        "ptx: {file} has PTX version {ptx_version} and needs a driver for CUDA {}.{}, this driver is \
+         for CUDA {}.{}",
+        needed.0, needed.1, driver.0, driver.1
+    )]
+    DriverTooOld {
+        /// PTX file.
+        file: String,
+        /// Its PTX ISA version.
+        ptx_version: String,
+        /// The first CUDA version that reads it.
+        needed: (u32, u32),
+        /// The driver's CUDA version.
+        driver: (u32, u32),
+    },
+
+    /// A call of the CUDA driver failed.
+    #[error("cuda: {call} for {subject} failed with {name} ({number}): {detail}")]
+    Driver {
+        /// The driver's function.
+        call: &'static str,
+        /// What it was called for: kernel and configuration, or argument.
+        subject: String,
+        /// The driver's name of the error.
+        name: String,
+        /// The driver's number of the error.
+        number: u32,
+        /// The driver's description, or the compiler's log.
+        detail: String,
+    },
+
+    /// A stream or a buffer is not of the back end's context.
+    #[error("{op}: {argument} belongs to another CUDA context, must belong to the back end's")]
+    ForeignContext {
+        /// The operation.
+        op: Op,
+        /// The stream or buffer.
+        argument: &'static str,
+    },
+
+    /// A device buffer's elements do not have the size of the storage type.
+    #[error("{op}: {argument} has elements of {found} bytes, must have elements of {expected}")]
+    ElementSize {
+        /// The operation.
+        op: Op,
+        /// The buffer.
+        argument: &'static str,
+        /// Bytes per element.
+        found: usize,
+        /// Bytes per element of the storage type.
+        expected: usize,
+    },
+
     /// The artefacts lack an entry that the plan needs.
     #[error("ptx: the manifest lists no entry {symbol}, must list it for {} with head_dim {head_dim}", dtype.name())]
     MissingEntry {
@@ -402,5 +469,46 @@ impl fmt::Display for List<'_> {
             write!(f, "{}{value}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors that only a device can give, put together by hand.
+    #[test]
+    fn device_errors_are_full_sentences() {
+        let error = Error::Driver {
+            call: "cuLaunchKernel",
+            subject: "decode_f16_d128_h8".into(),
+            name: "CUDA_ERROR_INVALID_VALUE".into(),
+            number: 1,
+            detail: "invalid argument".into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "cuda: cuLaunchKernel for decode_f16_d128_h8 failed with CUDA_ERROR_INVALID_VALUE (1): \
+             invalid argument"
+        );
+        let error = Error::ForeignContext {
+            op: Op::Decode,
+            argument: "k_cache",
+        };
+        assert_eq!(
+            error.to_string(),
+            "decode: k_cache belongs to another CUDA context, must belong to the back end's"
+        );
+        let (op, argument) = (Op::Decode, "q");
+        let error = Error::ElementSize {
+            op,
+            argument,
+            found: 4,
+            expected: 2,
+        };
+        assert_eq!(
+            error.to_string(),
+            "decode: q has elements of 4 bytes, must have elements of 2"
+        );
     }
 }

@@ -6,6 +6,7 @@
 
 mod embedded;
 mod manifest;
+mod requirements;
 mod set;
 
 pub use manifest::{EntryKind, Manifest, ManifestEntry, Parameter, ParameterField, file_name};
