@@ -112,12 +112,16 @@ args_struct! {
         pub head_tiles: u32,
         /// Tokens per physical block, at least 1.
         pub block_size: u32,
-        /// log2(`block_size`) when that is a power of two, else [`NOT_A_POWER_OF_TWO`].
+        /// `magic` of the block size's [`BlockDivisor`](crate::offsets::BlockDivisor).
+        pub block_magic: u32,
+        /// `shift` of the block size's divisor.
         pub block_shift: u32,
         /// Tokens per split, a positive multiple of 16.
         pub split_tokens: u32,
         /// Splits that the grid covers: the third grid dimension.
         pub num_splits: u32,
+        /// Zero; keeps the size a multiple of 8.
+        pub reserved: u32,
     }
 }
 
@@ -149,24 +153,12 @@ args_struct! {
     }
 }
 
-/// `block_shift` of a block size that is not a power of two.
-pub const NOT_A_POWER_OF_TWO: u32 = 32;
-
-/// The `block_shift` that belongs to a block size.
-pub const fn block_shift(block_size: u32) -> u32 {
-    if block_size.is_power_of_two() {
-        block_size.trailing_zeros()
-    } else {
-        NOT_A_POWER_OF_TWO
-    }
-}
-
 const _: () = {
     use core::mem::offset_of;
-    assert!(size_of::<DecodeArgs>() == 192 && align_of::<DecodeArgs>() == 8);
+    assert!(size_of::<DecodeArgs>() == 200 && align_of::<DecodeArgs>() == 8);
     assert!(offset_of!(DecodeArgs, q_token_stride) == 72);
     assert!(offset_of!(DecodeArgs, scale_log2) == 160);
-    assert!(offset_of!(DecodeArgs, num_splits) == 188);
+    assert!(offset_of!(DecodeArgs, num_splits) == 192);
     assert!(size_of::<MergeArgs>() == 72 && align_of::<MergeArgs>() == 8);
     assert!(offset_of!(MergeArgs, num_q_heads) == 56);
 };
@@ -214,14 +206,5 @@ mod tests {
             };
             assert_eq!(found, expected, "{}", field.name);
         }
-    }
-
-    #[test]
-    fn block_shift_is_exact_for_powers_of_two_only() {
-        assert_eq!(block_shift(1), 0);
-        assert_eq!(block_shift(16), 4);
-        assert_eq!(block_shift(1 << 31), 31);
-        assert_eq!(block_shift(768), NOT_A_POWER_OF_TWO);
-        assert_eq!(block_shift(3), NOT_A_POWER_OF_TWO);
     }
 }

@@ -15,9 +15,10 @@ use crate::abi::DecodeArgs;
 use crate::device::element::Element;
 use crate::device::{math, memory, warp};
 use crate::geometry::{LaneMap, STAGES, UNIT_TOKENS, WARP, WARPS};
-use crate::offsets::{partial_index, row_offset};
-use crate::softmax::{States, finite, log_sum_exp, normalise};
+use crate::offsets::row_offset;
+use crate::softmax::{States, finite};
 use crate::tokens::{LaneSlice, TokenSource};
+use crate::work::Work;
 
 /// The kernel's body.
 ///
@@ -46,20 +47,9 @@ pub unsafe fn decode<
     let map = const { LaneMap::new(D, T::DTYPE.bytes()) };
     let lane = warp::thread() % WARP;
     let warp = warp::thread() / WARP;
-    let [seq, y, split] = warp::block();
-    let kv_head = y.checked_div(args.head_tiles).unwrap_or(0);
-    let tile = y - kv_head * args.head_tiles;
-    let first_head = kv_head * args.group_size + tile * H as u32;
-    let heads = core::cmp::min(H as u32, args.group_size - tile * H as u32);
-
-    // SAFETY: `seq < num_seqs`.
-    let len = unsafe { memory::load_i32(args.seq_lens + seq as u64 * 4) };
-    let len = core::cmp::max(len, 0) as u32;
-    let begin = split * args.split_tokens;
-    if split > 0 && begin >= len {
-        return;
-    }
-    let end = core::cmp::min(len, begin + args.split_tokens);
+    // SAFETY: by this function's contract.
+    let Some(work) = (unsafe { Work::new(args, H as u32) }) else { return };
+    let end = work.end;
 
     let lane_row = lane / map.lanes_per_row;
     let lane_chunk = lane % map.lanes_per_row;
@@ -68,8 +58,8 @@ pub unsafe fn decode<
     // Queries in log2 units: [H][COLS] of this lane. Heads past the group repeat the last one.
     let mut q = [[0f32; COLS]; H];
     for h in 0..H {
-        let head = first_head + core::cmp::min(h as u32, heads - 1);
-        let row = row_offset(seq, head, args.q_token_stride, args.q_head_stride);
+        let head = work.first_head + core::cmp::min(h as u32, work.heads - 1);
+        let row = row_offset(work.seq, head, args.q_token_stride, args.q_head_stride);
         for c in 0..map.chunks_per_lane {
             if reads_chunk(c) {
                 let column = (lane_chunk + c * map.lanes_per_row) * map.chunk;
@@ -88,12 +78,12 @@ pub unsafe fn decode<
     let stage_bytes = map.stage_bytes();
     let ring = memory::dynamic_shared() + warp * (STAGES * 2 * stage_bytes) + lane * 16;
     let slice = LaneSlice { row: lane_row, column: lane_chunk * map.chunk, bytes };
-    let mut source = S::new(args, seq, kv_head, slice);
+    let mut source = S::new(args, work.seq, work.kv_head, slice);
 
     let tile_tokens = ROWS * STEPS;
     let unit_stride = UNIT_TOKENS * WARPS;
     // Token of the next tile to copy, and of the tile to compute.
-    let mut copy_unit = begin + warp * UNIT_TOKENS;
+    let mut copy_unit = work.begin + warp * UNIT_TOKENS;
     let mut copy_row = 0;
     let mut token = copy_unit;
     let mut stage = 0;
@@ -148,18 +138,16 @@ pub unsafe fn decode<
             unsafe { compute::<T, COLS, H, BATCH, ROWS>(map, base, token, end, &q, &mut states) };
         }
         token += tile_tokens;
-        if (token - begin) % UNIT_TOKENS == 0 {
+        if (token - work.begin) % UNIT_TOKENS == 0 {
             token += unit_stride - UNIT_TOKENS;
         }
     }
     memory::copy_wait::<0>();
 
-    // SAFETY: all threads are here; no copy is on its way.
+    // SAFETY: all threads are here; no copy is on its way; one thread emits each element.
     unsafe {
-        states.merge::<D>(map, |h, column, m, l, acc| {
-            if h < heads {
-                write::<T, D>(args, [seq, first_head + h, split], column, len, m, l, acc);
-            }
+        states.merge::<D>(map, work.heads, |h, column, state| {
+            work.write::<T, D>(args, h, column, state);
         });
     }
 }
@@ -236,65 +224,6 @@ unsafe fn compute<T: Element, const COLS: usize, const H: usize, const BATCH: us
             for c in 0..COLS {
                 states.acc[h][c] = math::fma(scores[s][h], v[c], states.acc[h][c]);
             }
-        }
-    }
-}
-
-/// Writes one element of a finished state: to `out` (and `lse`) if the sequence has no other live
-/// split, else to the partial buffers.
-///
-/// # Safety
-/// As for [`decode`]; `place` is (sequence, query head, split) of this CTA.
-#[inline(always)]
-unsafe fn write<T: Element, const D: u32>(
-    args: &DecodeArgs,
-    [seq, head, split]: [u32; 3],
-    column: u32,
-    len: u32,
-    m: f32,
-    l: f32,
-    acc: f32,
-) {
-    // SAFETY: inside the documented shapes; one thread per element, lane of column 0 for (m, l).
-    unsafe {
-        if len <= args.split_tokens {
-            write_out::<T>(
-                [args.out, args.lse],
-                row_offset(seq, head, args.out_token_stride, args.out_head_stride),
-                seq as u64 * args.num_q_heads as u64 + head as u64,
-                [column, D],
-                [m, l, acc],
-            );
-        } else {
-            let index = partial_index(seq, head, split, args.num_q_heads, args.num_splits);
-            memory::store_f32(args.partial_out + (index * D as u64 + column as u64) * 4, acc);
-            if column == 0 {
-                memory::store_f32(args.partial_ml + index * 8, m);
-                memory::store_f32(args.partial_ml + index * 8 + 4, l);
-            }
-        }
-    }
-}
-
-/// Writes one element of `out`, and with column 0 the `lse` of its row.
-///
-/// # Safety
-/// `out + (row + column)` elements and `lse + index` (unless `lse` is 0) are this thread's to write.
-#[inline(always)]
-pub unsafe fn write_out<T: Element>(
-    [out, lse]: [u64; 2],
-    row: i64,
-    index: u64,
-    [column, _]: [u32; 2],
-    [m, l, acc]: [f32; 3],
-) {
-    let bytes = const { T::DTYPE.bytes() } as i64;
-    let address = out.wrapping_add(((row + column as i64) * bytes) as u64);
-    // SAFETY: by this function's contract.
-    unsafe {
-        T::store(address, normalise(l, acc));
-        if column == 0 && lse != 0 {
-            memory::store_f32(lse + index * 4, log_sum_exp(m, l));
         }
     }
 }

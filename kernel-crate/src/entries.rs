@@ -2,8 +2,9 @@
 
 use crate::abi::{DecodeArgs, MergeArgs};
 use crate::decode::decode;
+use crate::decode_mma::decode_mma;
 use crate::device::element::{Bf16, F16, F32};
-use crate::geometry::LaneMap;
+use crate::geometry::{LaneMap, MMA_ROWS, TileMap};
 use crate::merge::merge;
 use crate::tokens::{Contiguous, Paged};
 use crate::variants::{DType, for_each_variant};
@@ -15,7 +16,7 @@ const fn batch(heads: u32, steps: u32) -> usize {
 }
 
 macro_rules! decode_entry {
-    ($entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
+    (CudaCore $entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
         /// # Safety
         /// See [`decode`].
         #[unsafe(no_mangle)]
@@ -36,11 +37,32 @@ macro_rules! decode_entry {
             }
         }
     };
+    (TensorCore $entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
+        /// # Safety
+        /// See [`decode_mma`].
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $entry(args: DecodeArgs) {
+            const MAP: TileMap = TileMap::new($d);
+            const { assert!($h == MMA_ROWS) };
+            // SAFETY: the launcher upholds the contract of `decode_mma`.
+            unsafe {
+                decode_mma::<
+                    $dtype,
+                    $source,
+                    $d,
+                    { $d / 16 },
+                    { $d / 8 },
+                    { MAP.steps },
+                    { MAP.rows_per_step },
+                >(&args)
+            }
+        }
+    };
 }
 
 macro_rules! entries {
-    ($( $dtype:ident $d:literal $merge:ident [$( $decode:ident $h:literal ),*]; )*) => { $(
-        $( decode_entry!($decode, $dtype, Paged, $d, $h); )*
+    ($( $dtype:ident $d:literal $merge:ident [$( $kind:ident $decode:ident $h:literal ),*]; )*) => { $(
+        $( decode_entry!($kind $decode, $dtype, Paged, $d, $h); )*
 
         /// # Safety
         /// See [`merge`].
@@ -54,6 +76,5 @@ macro_rules! entries {
 }
 for_each_variant!(entries);
 
-// The contiguous twins of two entries: test artefacts that show what paging costs, not shipped.
-decode_entry!(contiguous_f16_d128_h1, F16, Contiguous, 128, 1);
-decode_entry!(contiguous_f16_d128_h8, F16, Contiguous, 128, 8);
+// The contiguous twin of one entry: a test artefact that shows what paging costs, not shipped.
+decode_entry!(TensorCore contiguous_f16_d128_mma, F16, Contiguous, 128, 16);

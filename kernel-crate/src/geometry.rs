@@ -1,6 +1,6 @@
 //! Launch geometry of the kernels: grid, block and shared memory, once for host and device.
 
-use crate::variants::{DType, DecodeVariant};
+use crate::variants::{DecodeKind, DecodeVariant};
 
 /// Threads per warp.
 pub const WARP: u32 = 32;
@@ -77,27 +77,134 @@ impl LaneMap {
     }
 }
 
-/// Dynamic shared memory of a decode entry in bytes: the ring of stages, later overlaid by one
-/// partial state per lane row and head. Does not depend on the context length.
-pub const fn decode_shared_bytes(dtype: DType, head_dim: u32, heads_per_tile: u32) -> u32 {
-    let map = LaneMap::new(head_dim, dtype.bytes());
-    let ring = WARPS * STAGES * 2 * map.stage_bytes();
-    max(ring, partial_bytes(map, head_dim, heads_per_tile))
+/// How a warp copies 16 tokens of K or V for the tensor cores, and how they stand in shared memory.
+///
+/// At most 8 lanes read one row: 128 neighbouring bytes, and the fewer row addresses the fewer
+/// instructions. A row in shared memory is one chunk longer than the data, so that the 8 rows that
+/// `ldmatrix` reads at once lie in different banks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileMap {
+    /// Lanes that read one row.
+    pub lanes_per_row: u32,
+    /// 16-byte chunks that one lane reads of a row (`lanes_per_row` chunks apart).
+    pub chunks_per_lane: u32,
+    /// Rows that the warp reads in one step.
+    pub rows_per_step: u32,
+    /// Steps per tile of [`UNIT_TOKENS`] tokens.
+    pub steps: u32,
+    /// Bytes from one row to the next in shared memory.
+    pub row_bytes: u32,
+}
+
+impl TileMap {
+    /// The map for rows of `head_dim` 16-bit elements; `head_dim` is a multiple of 16.
+    pub const fn new(head_dim: u32) -> Self {
+        let chunks = head_dim / 8;
+        let lanes_per_row = min(1 << chunks.trailing_zeros(), 8);
+        let rows_per_step = min(WARP / lanes_per_row, UNIT_TOKENS);
+        Self {
+            lanes_per_row,
+            chunks_per_lane: chunks / lanes_per_row,
+            rows_per_step,
+            steps: UNIT_TOKENS / rows_per_step,
+            row_bytes: (chunks + 1) * 16,
+        }
+    }
+
+    /// Bytes of one tile of K or of V in shared memory.
+    pub const fn tile_bytes(&self) -> u32 {
+        UNIT_TOKENS * self.row_bytes
+    }
+}
+
+/// Where partial states stand in shared memory: the outputs f32 `[rows][heads][stride]`, then
+/// (maximum, denominator) f32 `[rows][heads][2]`. Offsets are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateArea {
+    rows: u32,
+    heads: u32,
+    stride: u32,
+}
+
+impl StateArea {
+    /// One state per lane row of the CTA and head.
+    pub const fn of_lane_rows(map: LaneMap, head_dim: u32, heads: u32) -> Self {
+        Self { rows: WARPS * map.rows_per_step, heads, stride: head_dim }
+    }
+
+    /// One state per token part and head, of all head warps together. The stride keeps the rows of
+    /// a tensor-core fragment in different banks.
+    pub const fn of_mma(head_dim: u32, head_warps: u32) -> Self {
+        Self { rows: WARPS / head_warps, heads: head_warps * MMA_ROWS, stride: head_dim + 8 }
+    }
+
+    /// Offset of a column of a state's output.
+    #[inline(always)]
+    pub const fn acc(&self, row: u32, head: u32, column: u32) -> u32 {
+        ((row * self.heads + head) * self.stride + column) * 4
+    }
+
+    /// Offset of a state's (maximum, denominator).
+    #[inline(always)]
+    pub const fn pair(&self, row: u32, head: u32) -> u32 {
+        (self.rows * self.heads * self.stride + (row * self.heads + head) * 2) * 4
+    }
+
+    /// Bytes in all.
+    pub const fn bytes(&self) -> u32 {
+        self.rows * self.heads * (self.stride + 2) * 4
+    }
+}
+
+/// Dynamic shared memory of a decode entry in bytes: the ring of stages, later overlaid by the
+/// partial states. Does not depend on the context length.
+pub const fn decode_shared_bytes(variant: &DecodeVariant) -> u32 {
+    let DecodeVariant { dtype, head_dim, heads_per_tile, .. } = *variant;
+    match variant.kind {
+        DecodeKind::CudaCore => {
+            let map = LaneMap::new(head_dim, dtype.bytes());
+            let ring = WARPS * STAGES * 2 * map.stage_bytes();
+            max(ring, StateArea::of_lane_rows(map, head_dim, heads_per_tile).bytes())
+        }
+        DecodeKind::TensorCore => {
+            let ring = WARPS * STAGES * 2 * TileMap::new(head_dim).tile_bytes();
+            max(ring, StateArea::of_mma(head_dim, 1).bytes())
+        }
+    }
 }
 
 /// Dynamic shared memory of a merge entry in bytes: one partial state per lane row.
 pub const fn merge_shared_bytes(head_dim: u32) -> u32 {
-    partial_bytes(LaneMap::new(head_dim, 4), head_dim, 1)
+    StateArea::of_lane_rows(LaneMap::new(head_dim, 4), head_dim, 1).bytes()
 }
 
-/// Shared memory for one (maximum, denominator, output) state per lane row and head, in bytes.
-const fn partial_bytes(map: LaneMap, head_dim: u32, heads: u32) -> u32 {
-    WARPS * map.rows_per_step * heads * (head_dim + 2) * 4
+/// Rows of a tensor-core product: query heads that one warp serves.
+pub const MMA_ROWS: u32 = 16;
+
+/// Warps of a tensor-core CTA that take different query heads of the same tokens: 1, 2 or 4. The
+/// remaining factor of [`WARPS`] takes different tokens.
+#[inline(always)]
+pub const fn head_warps(group_size: u32) -> u32 {
+    if group_size <= MMA_ROWS {
+        1
+    } else if group_size <= 2 * MMA_ROWS {
+        2
+    } else {
+        WARPS
+    }
+}
+
+/// Query heads that one CTA serves.
+pub const fn heads_per_cta(variant: &DecodeVariant, group_size: u32) -> u32 {
+    match variant.kind {
+        DecodeKind::CudaCore => variant.heads_per_tile,
+        DecodeKind::TensorCore => variant.heads_per_tile * head_warps(group_size),
+    }
 }
 
 /// CTAs that serve one kv head of one sequence and split.
-pub const fn head_tiles(group_size: u32, heads_per_tile: u32) -> u32 {
-    group_size.div_ceil(heads_per_tile)
+pub const fn head_tiles(variant: &DecodeVariant, group_size: u32) -> u32 {
+    group_size.div_ceil(heads_per_cta(variant, group_size))
 }
 
 /// Grid of a decode launch: (sequences, kv heads × head tiles, splits). `None` on overflow of a dimension.
@@ -108,7 +215,7 @@ pub fn decode_grid(
     group_size: u32,
     num_splits: u32,
 ) -> Option<[u32; 3]> {
-    let tiles = head_tiles(group_size, variant.heads_per_tile);
+    let tiles = head_tiles(variant, group_size);
     let y = num_kv_heads
         .checked_mul(tiles)
         .filter(|&y| y <= MAX_GRID_YZ)?;
@@ -144,32 +251,44 @@ mod tests {
 
     #[test]
     fn lane_maps_cover_every_row_once() {
-        for v in DECODE {
+        for v in DECODE.iter().filter(|v| v.kind == DecodeKind::CudaCore) {
             let map = LaneMap::new(v.head_dim, v.dtype.bytes());
             assert_eq!(v.head_dim % map.chunk, 0, "{}", v.entry);
-            assert!(
-                map.lanes_per_row.is_power_of_two() && map.lanes_per_row <= WARP,
-                "{}",
-                v.entry
-            );
-            assert!(
-                map.lanes_per_row * map.chunks_per_lane >= map.chunks_per_row,
-                "{}",
-                v.entry
-            );
-            assert!(
-                map.steps >= 1 && UNIT_TOKENS.is_multiple_of(map.stage_tokens()),
-                "{}",
-                v.entry
-            );
+            assert!(map.lanes_per_row.is_power_of_two() && map.lanes_per_row <= WARP, "{}", v.entry);
+            assert!(map.lanes_per_row * map.chunks_per_lane >= map.chunks_per_row, "{}", v.entry);
+            assert!(map.steps >= 1 && UNIT_TOKENS.is_multiple_of(map.stage_tokens()), "{}", v.entry);
         }
     }
 
     #[test]
-    fn shared_memory_needs_no_opt_in() {
+    fn tile_maps_cover_every_row_once() {
+        for v in DECODE.iter().filter(|v| v.kind == DecodeKind::TensorCore) {
+            let map = TileMap::new(v.head_dim);
+            assert_eq!(v.head_dim % 16, 0, "{}", v.entry);
+            assert_eq!(map.lanes_per_row * map.chunks_per_lane * 8, v.head_dim, "{}", v.entry);
+            assert_eq!(map.rows_per_step * map.steps, UNIT_TOKENS, "{}", v.entry);
+            // Rows an odd number of chunks apart: 8 of them start in 8 different bank groups.
+            assert_eq!(map.row_bytes / 16 % 2, 1, "{}", v.entry);
+        }
+    }
+
+    #[test]
+    fn states_fit_the_shared_memory_for_every_group() {
+        for v in DECODE.iter().filter(|v| v.kind == DecodeKind::TensorCore) {
+            for group in [1, 16, 17, 32, 33, 64, 71] {
+                let area = StateArea::of_mma(v.head_dim, head_warps(group));
+                assert!(area.bytes() <= decode_shared_bytes(v), "{} group {group}", v.entry);
+            }
+        }
+    }
+
+    #[test]
+    fn shared_memory_fits_every_device_since_sm_80() {
         for v in DECODE {
-            let bytes = decode_shared_bytes(v.dtype, v.head_dim, v.heads_per_tile);
-            assert!(bytes <= 48 * 1024, "{}: {bytes}", v.entry);
+            let bytes = decode_shared_bytes(v);
+            // 99 KiB is the most that a CTA gets on sm_86, sm_89 and sm_120; 48 KiB without opting in.
+            assert!(bytes <= 99 * 1024, "{}: {bytes}", v.entry);
+            assert!(v.kind == DecodeKind::TensorCore || bytes <= 48 * 1024, "{}: {bytes}", v.entry);
         }
     }
 
@@ -182,7 +301,7 @@ mod tests {
     #[test]
     fn grids_past_a_dimension_are_refused() {
         let v = &DECODE[1];
-        assert_eq!(v.heads_per_tile, 8);
+        assert_eq!((v.kind, v.heads_per_tile), (DecodeKind::CudaCore, 8));
         assert_eq!(decode_grid(v, 70_000, 1, 64, 3), Some([70_000, 8, 3]));
         assert_eq!(decode_grid(v, 1, 65_535, 9, 1), None);
         assert_eq!(decode_grid(v, 1, 1, 1, MAX_SPLITS + 1), None);

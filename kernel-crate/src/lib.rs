@@ -46,4 +46,6 @@ macro_rules! device_only {
         mod $module;
     )* };
 }
-device_only!(decode, device, entries, merge, softmax, tokens);
+device_only!(
+    decode, decode_mma, device, entries, merge, softmax, tokens, work
+);

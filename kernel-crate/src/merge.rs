@@ -10,12 +10,12 @@
 //! Numerics: f32; the weights are 2^(m_i - m).
 
 use crate::abi::MergeArgs;
-use crate::decode::write_out;
 use crate::device::element::Element;
 use crate::device::{math, memory, warp};
 use crate::geometry::{LaneMap, WARP, WARPS};
 use crate::offsets::{partial_index, row_offset};
 use crate::softmax::{States, finite};
+use crate::work::write_out;
 
 /// The kernel's body; `COLS` = columns of the f32 lane map for `D`, `ROWS` its rows per step.
 ///
@@ -71,10 +71,10 @@ pub unsafe fn merge<T: Element, const D: u32, const COLS: usize, const ROWS: u32
 
     // SAFETY: all threads are here; no copy is on its way.
     unsafe {
-        states.merge::<D>(map, |_, column, m, l, acc| {
+        states.merge::<D>(map, 1, |_, column, state| {
             let row = row_offset(seq, head, args.out_token_stride, args.out_head_stride);
             let index = seq as u64 * args.num_q_heads as u64 + head as u64;
-            write_out::<T>([args.out, args.lse], row, index, [column, D], [m, l, acc]);
+            write_out::<T>([args.out, args.lse], row, index, column, state);
         });
     }
 }

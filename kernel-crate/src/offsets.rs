@@ -33,25 +33,40 @@ pub const fn partial_index(
     (seq as u64 * num_q_heads as u64 + head as u64) * num_splits as u64 + split as u64
 }
 
-/// The block table column and the slot of token `t`: `(t / block_size, t % block_size)`.
+/// Division by the block size without dividing: `t / d = (2 t · magic >> 32) >> shift` for every
+/// t below 2^31, with shift = ceil(log2 d) and magic = ceil(2^(31 + shift) / d).
 ///
-/// `block_shift` as [`crate::abi::block_shift`] gives it. A `block_size` of 0, which the host
-/// refuses, gives (0, 0): a panic path would put a function call into the PTX.
-#[inline(always)]
-pub const fn column_and_slot(t: u32, block_size: u32, block_shift: u32) -> (u32, u32) {
-    if block_shift < 32 {
-        return (t >> block_shift, t & block_size.wrapping_sub(1));
+/// The error of the magic number, magic · d − 2^(31 + shift), is below d ≤ 2^shift, so t times it
+/// stays below 2^(31 + shift) and never reaches the next quotient (Granlund and Montgomery, 1994).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockDivisor {
+    /// `magic` above.
+    pub magic: u32,
+    /// `shift` above.
+    pub shift: u32,
+}
+
+impl BlockDivisor {
+    /// The divisor for a block size of 1 to 2^31 tokens. Of 0 it makes a divisor by 1.
+    pub const fn new(block_size: u32) -> Self {
+        let block_size = if block_size == 0 { 1 } else { block_size as u64 };
+        let shift = block_size.next_power_of_two().trailing_zeros();
+        let magic = (1u64 << (31 + shift)).div_ceil(block_size);
+        Self { magic: magic as u32, shift }
     }
-    match t.checked_div(block_size) {
-        Some(column) => (column, t.wrapping_sub(column.wrapping_mul(block_size))),
-        None => (0, 0),
+
+    /// The block table column and the slot of token `t`, `t < 2^31`: `(t / block_size, t % block_size)`.
+    #[inline(always)]
+    pub const fn column_and_slot(self, t: u32, block_size: u32) -> (u32, u32) {
+        let high = ((t.wrapping_mul(2) as u64).wrapping_mul(self.magic as u64) >> 32) as u32;
+        let column = high >> self.shift;
+        (column, t.wrapping_sub(column.wrapping_mul(block_size)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::block_shift;
     use proptest::prelude::*;
 
     proptest! {
@@ -82,15 +97,30 @@ mod tests {
         }
 
         #[test]
-        fn column_and_slot_divide(t in 0..=i32::MAX as u32, block_size in 1..=u32::MAX >> 1) {
-            let found = column_and_slot(t, block_size, block_shift(block_size));
+        fn column_and_slot_divide(t in 0..=i32::MAX as u32, block_size in 1..=1u32 << 31) {
+            let found = BlockDivisor::new(block_size).column_and_slot(t, block_size);
             prop_assert_eq!(found, (t / block_size, t % block_size));
         }
 
         #[test]
-        fn column_and_slot_shift(t in 0..=i32::MAX as u32, shift in 0u32..31) {
-            let found = column_and_slot(t, 1 << shift, shift);
-            prop_assert_eq!(found, (t / (1 << shift), t % (1 << shift)));
+        fn column_and_slot_divide_at_multiples(
+            column in 0..=i32::MAX as u32, shift in 0u32..=31, below in 0u32..3, ahead in 0u32..3,
+        ) {
+            // Block sizes around powers of two, tokens around multiples of them.
+            let block_size = (1u32 << shift).saturating_sub(below).max(1);
+            let t = (column / block_size * block_size + ahead).saturating_sub(1).min(i32::MAX as u32);
+            let found = BlockDivisor::new(block_size).column_and_slot(t, block_size);
+            prop_assert_eq!(found, (t / block_size, t % block_size));
+        }
+    }
+
+    #[test]
+    fn small_block_sizes_divide_exactly_at_the_ends() {
+        for block_size in 1..=1024 {
+            let divisor = BlockDivisor::new(block_size);
+            for t in [0, 1, block_size - 1, block_size, block_size + 1, i32::MAX as u32 - 1, i32::MAX as u32] {
+                assert_eq!(divisor.column_and_slot(t, block_size), (t / block_size, t % block_size));
+            }
         }
     }
 

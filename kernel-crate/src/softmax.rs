@@ -6,7 +6,7 @@
 //! changes no bit.
 
 use crate::device::{math, memory, warp};
-use crate::geometry::{LaneMap, THREADS, WARPS};
+use crate::geometry::{LaneMap, StateArea, THREADS, WARPS};
 
 /// A finite stand-in for -inf, so that -inf minus it is -inf and not NaN.
 #[inline(always)]
@@ -24,30 +24,26 @@ pub struct States<const H: usize, const COLS: usize> {
 impl<const H: usize, const COLS: usize> States<H, COLS> {
     pub const EMPTY: Self = Self { m: [f32::NEG_INFINITY; H], l: [0.0; H], acc: [[0.0; COLS]; H] };
 
-    /// Merges the CTA's lane rows through shared memory and hands each element of the result,
-    /// `emit(head, column, m, l, acc)`, to one thread.
+    /// Merges the CTA's lane rows through shared memory and hands each element of the result for
+    /// the first `live` heads, `emit(head, column, [m, l, acc])`, to one thread.
     ///
     /// # Safety
-    /// All threads of the CTA call it together; the dynamic shared memory holds
-    /// `geometry::partial_bytes` and no thread has a copy into it on its way.
+    /// All threads of the CTA call it together; the dynamic shared memory holds the states'
+    /// [`StateArea`] and no thread has a copy into it on its way.
     #[inline(always)]
     pub unsafe fn merge<const HEAD_DIM: u32>(
         &self,
         map: LaneMap,
-        emit: impl Fn(u32, u32, f32, f32, f32),
+        live: u32,
+        emit: impl Fn(u32, u32, [f32; 3]),
     ) {
-        let heads = H as u32;
-        let rows = WARPS * map.rows_per_step;
-        // Shared: acc [rows][heads][HEAD_DIM], then (m, l) [rows][heads][2].
-        let accs = memory::dynamic_shared();
-        let pairs = accs + rows * heads * HEAD_DIM * 4;
+        let area = StateArea::of_lane_rows(map, HEAD_DIM, H as u32);
         let row = warp::thread() / map.lanes_per_row;
         let lane = warp::thread() % map.lanes_per_row;
 
         // SAFETY: all threads are here. Before the barrier other warps may still use this memory.
         unsafe { warp::barrier() };
         for h in 0..H {
-            let state = row * heads + h as u32;
             for c in 0..COLS / 4 {
                 // A lane's chunks are `lanes_per_row` chunks apart.
                 let quads = (map.chunk / 4) as usize;
@@ -55,44 +51,61 @@ impl<const H: usize, const COLS: usize> States<H, COLS> {
                 if chunk < map.chunks_per_row {
                     let column = chunk * map.chunk + (c % quads) as u32 * 4;
                     let four = [0, 1, 2, 3].map(|i| self.acc[h][4 * c + i]);
-                    // SAFETY: inside the states' area; this lane alone owns these columns.
-                    unsafe { memory::shared_store_f32x4(accs + (state * HEAD_DIM + column) * 4, four) };
+                    let address = memory::dynamic_shared() + area.acc(row, h as u32, column);
+                    // SAFETY: inside the area; this lane alone owns these columns.
+                    unsafe { memory::shared_store_f32x4(address, four) };
                 }
             }
             if lane == 0 {
-                // SAFETY: inside the pairs' area; lane 0 of the row alone writes it.
-                unsafe { memory::shared_store_f32x2(pairs + state * 8, [self.m[h], self.l[h]]) };
+                let address = memory::dynamic_shared() + area.pair(row, h as u32);
+                // SAFETY: inside the area; lane 0 of the row alone writes it.
+                unsafe { memory::shared_store_f32x2(address, [self.m[h], self.l[h]]) };
             }
         }
-        // SAFETY: all threads are here.
-        unsafe { warp::barrier() };
+        // SAFETY: all threads are here, and every state stands in its place.
+        unsafe {
+            warp::barrier();
+            combine::<HEAD_DIM>(area, WARPS * map.rows_per_step, live, emit);
+        }
+    }
+}
 
-        let mut element = warp::thread();
-        while element < heads * HEAD_DIM {
-            let (h, column) = (element / HEAD_DIM, element % HEAD_DIM);
-            let pair = |row: u32| pairs + (row * heads + h) * 8;
-            let mut top = f32::NEG_INFINITY;
-            for row in 0..math::opaque(rows) {
-                // SAFETY: every pair was written before the barrier.
-                top = math::max(top, unsafe { memory::shared_load_f32(pair(row)) });
-            }
-            let (mut l, mut acc) = (0.0, 0.0);
-            for row in 0..math::opaque(rows) {
-                // SAFETY: every state was written before the barrier.
-                let (m_row, l_row, acc_row) = unsafe {
-                    (
-                        memory::shared_load_f32(pair(row)),
-                        memory::shared_load_f32(pair(row) + 4),
-                        memory::shared_load_f32(accs + (row * heads * HEAD_DIM + element) * 4),
-                    )
-                };
-                let weight = math::exp2(m_row - finite(top));
-                l = math::fma(l_row, weight, l);
-                acc = math::fma(acc_row, weight, acc);
-            }
-            emit(h, column, top, l, acc);
-            element += THREADS;
+/// Merges the rows of the first `live` heads in shared memory, each element in one thread.
+///
+/// # Safety
+/// All threads of the CTA call it together, after a barrier behind the last write of a state.
+#[inline(always)]
+pub unsafe fn combine<const HEAD_DIM: u32>(
+    area: StateArea,
+    rows: u32,
+    live: u32,
+    emit: impl Fn(u32, u32, [f32; 3]),
+) {
+    let base = memory::dynamic_shared();
+    let mut element = warp::thread();
+    while element < live * HEAD_DIM {
+        let (h, column) = (element / HEAD_DIM, element % HEAD_DIM);
+        let mut top = f32::NEG_INFINITY;
+        for row in 0..math::opaque(rows) {
+            // SAFETY: every pair was written before the barrier.
+            top = math::max(top, unsafe { memory::shared_load_f32(base + area.pair(row, h)) });
         }
+        let (mut l, mut acc) = (0.0, 0.0);
+        for row in 0..math::opaque(rows) {
+            // SAFETY: every state was written before the barrier.
+            let (m_row, l_row, acc_row) = unsafe {
+                (
+                    memory::shared_load_f32(base + area.pair(row, h)),
+                    memory::shared_load_f32(base + area.pair(row, h) + 4),
+                    memory::shared_load_f32(base + area.acc(row, h, column)),
+                )
+            };
+            let weight = math::exp2(m_row - finite(top));
+            l = math::fma(l_row, weight, l);
+            acc = math::fma(acc_row, weight, acc);
+        }
+        emit(h, column, [top, l, acc]);
+        element += THREADS;
     }
 }
 

@@ -5,10 +5,10 @@
 //! to measure what paging costs.
 
 use crate::abi::DecodeArgs;
-use crate::device::math::{advance, opaque};
+use crate::device::math::{advance, nounroll, opaque};
 use crate::device::{memory, warp};
 use crate::geometry::UNIT_TOKENS;
-use crate::offsets::{column_and_slot, slot_offset};
+use crate::offsets::{BlockDivisor, slot_offset};
 
 /// Which part of the rows a lane reads.
 #[derive(Clone, Copy)]
@@ -43,13 +43,13 @@ pub trait TokenSource {
     unsafe fn tile<const STEPS: u32, const ROWS: u32>(&mut self, first: u32, row: impl Fn(u32, u64, u64));
 }
 
-/// Addresses of one lane's chunks of the first row of a tile, and their strides in bytes.
+/// Addresses of one lane's chunks of the first row of a tile, and the bytes from row to row.
 #[derive(Clone, Copy)]
 struct Rows {
     k: u64,
     v: u64,
-    k_stride: u64,
-    v_stride: u64,
+    k_stride: i64,
+    v_stride: i64,
 }
 
 impl Rows {
@@ -63,22 +63,22 @@ impl Rows {
         Self {
             k: at(args.k_cache, args.k_head_stride),
             v: at(args.v_cache, args.v_head_stride),
-            k_stride: (args.k_token_stride * bytes) as u64,
-            v_stride: (args.v_token_stride * bytes) as u64,
+            k_stride: args.k_token_stride * bytes,
+            v_stride: args.v_token_stride * bytes,
         }
     }
 
-    /// Moves on by `rows` rows.
+    /// Moves on by `blocks` blocks of the given bytes and by `rows` rows.
     #[inline(always)]
-    fn skip(&mut self, rows: u32) {
-        self.k = self.k.wrapping_add((rows as u64).wrapping_mul(self.k_stride));
-        self.v = self.v.wrapping_add((rows as u64).wrapping_mul(self.v_stride));
+    fn skip(&mut self, blocks: i32, [k_block, v_block]: [i64; 2], rows: u32) {
+        self.k = self.k.wrapping_add(slot_offset(blocks, rows, k_block, self.k_stride) as u64);
+        self.v = self.v.wrapping_add(slot_offset(blocks, rows, v_block, self.v_stride) as u64);
     }
 
     /// Calls `row` for `STEPS` rows that are `ROWS` rows apart, and moves behind them.
     #[inline(always)]
     fn walk<const STEPS: u32, const ROWS: u32>(&mut self, row: impl Fn(u32, u64, u64)) {
-        let (k_step, v_step) = (ROWS as u64 * self.k_stride, ROWS as u64 * self.v_stride);
+        let [k_step, v_step] = [self.k_stride, self.v_stride].map(|stride| (ROWS as i64 * stride) as u64);
         for step in 0..STEPS {
             row(step, self.k, self.v);
             self.k = advance(self.k, k_step);
@@ -94,14 +94,11 @@ pub struct Paged {
     /// The current tile's rows, when its unit lies in one block.
     rows: Rows,
     lane_row: u32,
-    bytes: i64,
     table_row: u64,
     block_size: u32,
-    block_shift: u32,
-    k_block_stride: i64,
-    v_block_stride: i64,
-    k_token_stride: i64,
-    v_token_stride: i64,
+    divisor: BlockDivisor,
+    /// Bytes from block to block of K and of V.
+    block_bytes: [i64; 2],
     /// Every unit lies in one block: blocks are whole units, and so are splits.
     unit_in_block: bool,
     /// Table entry and slot of token `lane % UNIT_TOKENS` of the fetched unit; with
@@ -115,18 +112,15 @@ impl TokenSource for Paged {
     #[inline(always)]
     fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice) -> Self {
         let pool = Rows::new(args, kv_head, slice);
+        let bytes = slice.bytes as i64;
         Self {
             pool,
             rows: pool,
             lane_row: slice.row,
-            bytes: slice.bytes as i64,
             table_row: args.block_table.wrapping_add((seq as i64 * args.table_stride * 4) as u64),
             block_size: args.block_size,
-            block_shift: args.block_shift,
-            k_block_stride: args.k_block_stride,
-            v_block_stride: args.v_block_stride,
-            k_token_stride: args.k_token_stride,
-            v_token_stride: args.v_token_stride,
+            divisor: BlockDivisor { magic: args.block_magic, shift: args.block_shift },
+            block_bytes: [args.k_block_stride * bytes, args.v_block_stride * bytes],
             unit_in_block: args.block_size % UNIT_TOKENS == 0,
             fetched: (0, 0),
             entered: (0, 0),
@@ -138,7 +132,7 @@ impl TokenSource for Paged {
         if start < end {
             // Lanes past the end look at the last live token again: nothing behind it is read.
             let ahead = core::cmp::min(warp::thread() % UNIT_TOKENS, end - 1 - start);
-            let (column, slot) = column_and_slot(start + ahead, self.block_size, self.block_shift);
+            let (column, slot) = self.divisor.column_and_slot(start + ahead, self.block_size);
             // SAFETY: the column is that of a live token, so the entry is live.
             let entry = unsafe { memory::load_i32(self.table_row + column as u64 * 4) };
             let slot = if self.unit_in_block { slot.wrapping_sub(ahead) } else { slot };
@@ -151,21 +145,25 @@ impl TokenSource for Paged {
         self.entered = self.fetched;
         if self.unit_in_block {
             let (entry, slot) = self.entered;
-            let k = slot_offset(entry, slot, self.k_block_stride, self.k_token_stride);
-            let v = slot_offset(entry, slot, self.v_block_stride, self.v_token_stride);
-            self.rows.k = self.pool.k.wrapping_add((k * self.bytes) as u64);
-            self.rows.v = self.pool.v.wrapping_add((v * self.bytes) as u64);
-            self.rows.skip(self.lane_row);
+            self.rows.k = self.pool.k;
+            self.rows.v = self.pool.v;
+            self.rows.skip(entry, self.block_bytes, slot + self.lane_row);
         }
     }
 
     #[inline(always)]
-    unsafe fn tile<const STEPS: u32, const ROWS: u32>(&mut self, first: u32, row: impl Fn(u32, u64, u64)) {
+    unsafe fn tile<const STEPS: u32, const ROWS: u32>(
+        &mut self,
+        first: u32,
+        row: impl Fn(u32, u64, u64),
+    ) {
         if self.unit_in_block {
             self.rows.walk::<STEPS, ROWS>(row);
             return;
         }
+        // Small and odd block sizes. Kept rolled: the code is rarely used, and long.
         for step in 0..opaque(STEPS) {
+            nounroll();
             let owner = first + step * ROWS + self.lane_row;
             // SAFETY: `block_size` is the same for all lanes, so all of them are here.
             let (entry, slot) = unsafe {
@@ -174,13 +172,9 @@ impl TokenSource for Paged {
                     warp::shuffle_from(self.entered.1, owner),
                 )
             };
-            let k = slot_offset(entry, slot, self.k_block_stride, self.k_token_stride);
-            let v = slot_offset(entry, slot, self.v_block_stride, self.v_token_stride);
-            row(
-                step,
-                self.pool.k.wrapping_add((k * self.bytes) as u64),
-                self.pool.v.wrapping_add((v * self.bytes) as u64),
-            );
+            let mut place = self.pool;
+            place.skip(entry, self.block_bytes, slot);
+            row(step, place.k, place.v);
         }
     }
 }
@@ -196,9 +190,8 @@ impl TokenSource for Contiguous {
     fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice) -> Self {
         let mut first = Rows::new(args, kv_head, slice);
         let bytes = slice.bytes as i64;
-        first.k = first.k.wrapping_add((seq as i64 * args.k_block_stride * bytes) as u64);
-        first.v = first.v.wrapping_add((seq as i64 * args.v_block_stride * bytes) as u64);
-        first.skip(slice.row);
+        let sequence_bytes = [args.k_block_stride * bytes, args.v_block_stride * bytes];
+        first.skip(seq as i32, sequence_bytes, slice.row);
         Self { first, rows: first }
     }
 
@@ -208,11 +201,15 @@ impl TokenSource for Contiguous {
     #[inline(always)]
     fn enter(&mut self, start: u32) {
         self.rows = self.first;
-        self.rows.skip(start);
+        self.rows.skip(0, [0, 0], start);
     }
 
     #[inline(always)]
-    unsafe fn tile<const STEPS: u32, const ROWS: u32>(&mut self, _first: u32, row: impl Fn(u32, u64, u64)) {
+    unsafe fn tile<const STEPS: u32, const ROWS: u32>(
+        &mut self,
+        _first: u32,
+        row: impl Fn(u32, u64, u64),
+    ) {
         self.rows.walk::<STEPS, ROWS>(row);
     }
 }

@@ -36,16 +36,27 @@ impl DType {
     }
 }
 
+/// Which units of the device do a decode entry's products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecodeKind {
+    /// f32 arithmetic on CUDA cores.
+    CudaCore,
+    /// 16-bit products with f32 sums on tensor cores.
+    TensorCore,
+}
+
 /// One decode entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeVariant {
     /// Symbol in the PTX.
     pub entry: &'static str,
+    /// Which units do the products.
+    pub kind: DecodeKind,
     /// Storage type.
     pub dtype: DType,
     /// Elements per head.
     pub head_dim: u32,
-    /// Query heads that one CTA serves from one read of K and V.
+    /// Query heads that one warp serves from one read of K and V.
     pub heads_per_tile: u32,
 }
 
@@ -60,42 +71,42 @@ pub struct MergeVariant {
     pub head_dim: u32,
 }
 
-/// Calls `$then!` with every row: `dtype head_dim merge_entry [decode_entry heads_per_tile, ...]`.
+/// Calls `$then!` with every row: `dtype head_dim merge_entry [kind decode_entry heads_per_tile, ...]`.
 ///
 /// Head tiles of one row ascend; the planner takes the first that holds the group, else the last.
 macro_rules! for_each_variant {
     ($then:path) => {
         $then! {
-            F32 32 merge_f32_d32 [decode_f32_d32_h1 1, decode_f32_d32_h8 8];
-            F32 64 merge_f32_d64 [decode_f32_d64_h1 1, decode_f32_d64_h8 8];
-            F32 80 merge_f32_d80 [decode_f32_d80_h1 1, decode_f32_d80_h8 8];
-            F32 96 merge_f32_d96 [decode_f32_d96_h1 1, decode_f32_d96_h8 8];
-            F32 112 merge_f32_d112 [decode_f32_d112_h1 1, decode_f32_d112_h8 8];
-            F32 120 merge_f32_d120 [decode_f32_d120_h1 1, decode_f32_d120_h8 8];
-            F32 128 merge_f32_d128 [decode_f32_d128_h1 1, decode_f32_d128_h8 8];
-            F32 160 merge_f32_d160 [decode_f32_d160_h1 1, decode_f32_d160_h8 8];
-            F32 192 merge_f32_d192 [decode_f32_d192_h1 1, decode_f32_d192_h8 8];
-            F32 256 merge_f32_d256 [decode_f32_d256_h1 1, decode_f32_d256_h8 8];
-            F16 32 merge_f16_d32 [decode_f16_d32_h1 1, decode_f16_d32_h8 8];
-            F16 64 merge_f16_d64 [decode_f16_d64_h1 1, decode_f16_d64_h8 8];
-            F16 80 merge_f16_d80 [decode_f16_d80_h1 1, decode_f16_d80_h8 8];
-            F16 96 merge_f16_d96 [decode_f16_d96_h1 1, decode_f16_d96_h8 8];
-            F16 112 merge_f16_d112 [decode_f16_d112_h1 1, decode_f16_d112_h8 8];
-            F16 120 merge_f16_d120 [decode_f16_d120_h1 1, decode_f16_d120_h8 8];
-            F16 128 merge_f16_d128 [decode_f16_d128_h1 1, decode_f16_d128_h8 8];
-            F16 160 merge_f16_d160 [decode_f16_d160_h1 1, decode_f16_d160_h8 8];
-            F16 192 merge_f16_d192 [decode_f16_d192_h1 1, decode_f16_d192_h8 8];
-            F16 256 merge_f16_d256 [decode_f16_d256_h1 1, decode_f16_d256_h8 8];
-            Bf16 32 merge_bf16_d32 [decode_bf16_d32_h1 1, decode_bf16_d32_h8 8];
-            Bf16 64 merge_bf16_d64 [decode_bf16_d64_h1 1, decode_bf16_d64_h8 8];
-            Bf16 80 merge_bf16_d80 [decode_bf16_d80_h1 1, decode_bf16_d80_h8 8];
-            Bf16 96 merge_bf16_d96 [decode_bf16_d96_h1 1, decode_bf16_d96_h8 8];
-            Bf16 112 merge_bf16_d112 [decode_bf16_d112_h1 1, decode_bf16_d112_h8 8];
-            Bf16 120 merge_bf16_d120 [decode_bf16_d120_h1 1, decode_bf16_d120_h8 8];
-            Bf16 128 merge_bf16_d128 [decode_bf16_d128_h1 1, decode_bf16_d128_h8 8];
-            Bf16 160 merge_bf16_d160 [decode_bf16_d160_h1 1, decode_bf16_d160_h8 8];
-            Bf16 192 merge_bf16_d192 [decode_bf16_d192_h1 1, decode_bf16_d192_h8 8];
-            Bf16 256 merge_bf16_d256 [decode_bf16_d256_h1 1, decode_bf16_d256_h8 8];
+            F32 32 merge_f32_d32 [CudaCore decode_f32_d32_h1 1, CudaCore decode_f32_d32_h8 8];
+            F32 64 merge_f32_d64 [CudaCore decode_f32_d64_h1 1, CudaCore decode_f32_d64_h8 8];
+            F32 80 merge_f32_d80 [CudaCore decode_f32_d80_h1 1, CudaCore decode_f32_d80_h8 8];
+            F32 96 merge_f32_d96 [CudaCore decode_f32_d96_h1 1, CudaCore decode_f32_d96_h8 8];
+            F32 112 merge_f32_d112 [CudaCore decode_f32_d112_h1 1, CudaCore decode_f32_d112_h8 8];
+            F32 120 merge_f32_d120 [CudaCore decode_f32_d120_h1 1, CudaCore decode_f32_d120_h8 8];
+            F32 128 merge_f32_d128 [CudaCore decode_f32_d128_h1 1, CudaCore decode_f32_d128_h8 8];
+            F32 160 merge_f32_d160 [CudaCore decode_f32_d160_h1 1, CudaCore decode_f32_d160_h8 8];
+            F32 192 merge_f32_d192 [CudaCore decode_f32_d192_h1 1, CudaCore decode_f32_d192_h8 8];
+            F32 256 merge_f32_d256 [CudaCore decode_f32_d256_h1 1, CudaCore decode_f32_d256_h8 8];
+            F16 32 merge_f16_d32 [TensorCore decode_f16_d32_mma 16];
+            F16 64 merge_f16_d64 [TensorCore decode_f16_d64_mma 16];
+            F16 80 merge_f16_d80 [TensorCore decode_f16_d80_mma 16];
+            F16 96 merge_f16_d96 [TensorCore decode_f16_d96_mma 16];
+            F16 112 merge_f16_d112 [TensorCore decode_f16_d112_mma 16];
+            F16 120 merge_f16_d120 [CudaCore decode_f16_d120_h1 1, CudaCore decode_f16_d120_h8 8];
+            F16 128 merge_f16_d128 [TensorCore decode_f16_d128_mma 16];
+            F16 160 merge_f16_d160 [TensorCore decode_f16_d160_mma 16];
+            F16 192 merge_f16_d192 [CudaCore decode_f16_d192_h1 1, CudaCore decode_f16_d192_h8 8];
+            F16 256 merge_f16_d256 [CudaCore decode_f16_d256_h1 1, CudaCore decode_f16_d256_h8 8];
+            Bf16 32 merge_bf16_d32 [TensorCore decode_bf16_d32_mma 16];
+            Bf16 64 merge_bf16_d64 [TensorCore decode_bf16_d64_mma 16];
+            Bf16 80 merge_bf16_d80 [TensorCore decode_bf16_d80_mma 16];
+            Bf16 96 merge_bf16_d96 [TensorCore decode_bf16_d96_mma 16];
+            Bf16 112 merge_bf16_d112 [TensorCore decode_bf16_d112_mma 16];
+            Bf16 120 merge_bf16_d120 [CudaCore decode_bf16_d120_h1 1, CudaCore decode_bf16_d120_h8 8];
+            Bf16 128 merge_bf16_d128 [TensorCore decode_bf16_d128_mma 16];
+            Bf16 160 merge_bf16_d160 [TensorCore decode_bf16_d160_mma 16];
+            Bf16 192 merge_bf16_d192 [CudaCore decode_bf16_d192_h1 1, CudaCore decode_bf16_d192_h8 8];
+            Bf16 256 merge_bf16_d256 [CudaCore decode_bf16_d256_h1 1, CudaCore decode_bf16_d256_h8 8];
         }
     };
 }
@@ -104,10 +115,11 @@ macro_rules! for_each_variant {
 pub(crate) use for_each_variant;
 
 macro_rules! variant_tables {
-    ($( $dtype:ident $d:literal $merge:ident [$( $decode:ident $h:literal ),*]; )*) => {
+    ($( $dtype:ident $d:literal $merge:ident [$( $kind:ident $decode:ident $h:literal ),*]; )*) => {
         /// Every decode entry, by dtype, head_dim and head tile.
         pub const DECODE: &[DecodeVariant] = &[ $( $( DecodeVariant {
             entry: stringify!($decode),
+            kind: DecodeKind::$kind,
             dtype: DType::$dtype,
             head_dim: $d,
             heads_per_tile: $h,
@@ -160,12 +172,11 @@ mod tests {
     #[test]
     fn entry_names_spell_their_row() {
         for v in DECODE {
-            let name = format!(
-                "decode_{}_d{}_h{}",
-                v.dtype.name(),
-                v.head_dim,
-                v.heads_per_tile
-            );
+            let row = format!("decode_{}_d{}", v.dtype.name(), v.head_dim);
+            let name = match v.kind {
+                DecodeKind::CudaCore => format!("{row}_h{}", v.heads_per_tile),
+                DecodeKind::TensorCore => format!("{row}_mma"),
+            };
             assert_eq!(v.entry, name);
         }
         for v in MERGE {
@@ -176,9 +187,10 @@ mod tests {
     #[test]
     fn the_smallest_tile_that_holds_the_group_is_chosen() {
         for (group, tile) in [(1, 1), (2, 8), (8, 8), (9, 8), (71, 8)] {
-            let found = find_decode(DType::F16, 128, group).unwrap();
+            let found = find_decode(DType::F32, 128, group).unwrap();
             assert_eq!(found.heads_per_tile, tile, "group {group}");
         }
+        assert_eq!(find_decode(DType::F16, 128, 1).unwrap().kind, DecodeKind::TensorCore);
         assert_eq!(find_decode(DType::F16, 72, 1), None);
     }
 

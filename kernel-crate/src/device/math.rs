@@ -69,3 +69,10 @@ pub fn opaque(number: u32) -> u32 {
     }
     same
 }
+
+/// `.pragma "nounroll"`: ptxas leaves the loop that this stands in rolled.
+#[inline(always)]
+pub fn nounroll() {
+    // SAFETY: a directive, no instruction.
+    unsafe { core::arch::asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
+}

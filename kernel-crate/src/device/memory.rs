@@ -46,6 +46,16 @@ pub unsafe fn load_16(address: u64) -> [u32; 4] {
     [a, b, c, d]
 }
 
+/// `ld.global.nc.b32`: 4 bytes that no thread of the grid writes.
+///
+/// # Safety
+/// 4 live, initialised bytes stand at `address`, which is a multiple of 4, in global memory.
+#[inline(always)]
+pub unsafe fn load_4(address: u64) -> u32 {
+    // SAFETY: by this function's contract.
+    unsafe { load_i32(address) as u32 }
+}
+
 /// `ld.global.nc.v2.b32`: two f32 that no thread of the grid writes.
 ///
 /// # Safety

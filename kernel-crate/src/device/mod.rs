@@ -5,6 +5,7 @@
 pub mod element;
 pub mod math;
 pub mod memory;
+pub mod mma;
 pub mod warp;
 
 /// A panic cannot happen: a test finds no trace of one in the PTX. The language asks for a handler.

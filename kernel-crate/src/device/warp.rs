@@ -15,6 +15,10 @@ unsafe extern "unadjusted" {
     fn shfl_bfly_f32(mask: u32, value: f32, lane_mask: u32, clamp: u32) -> f32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx_i32(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.vote.any.sync"]
+    fn vote_any(mask: u32, predicate: bool) -> bool;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     fn barrier_all(id: u32);
 }
@@ -63,4 +67,24 @@ pub unsafe fn shuffle_from(value: u32, lane: u32) -> u32 {
 pub unsafe fn barrier() {
     // SAFETY: every thread arrives, by this function's contract.
     unsafe { barrier_all(0) }
+}
+
+/// `vote.sync.any.pred`: whether the predicate holds in any lane.
+///
+/// # Safety
+/// All 32 lanes of the warp call it together.
+#[inline(always)]
+pub unsafe fn any(predicate: bool) -> bool {
+    // SAFETY: the full mask names lanes that all take part, by this function's contract.
+    unsafe { vote_any(FULL_MASK, predicate) }
+}
+
+/// `bar.warp.sync`: all lanes of the warp arrive; their accesses to memory are ordered across it.
+///
+/// # Safety
+/// All 32 lanes of the warp call it together.
+#[inline(always)]
+pub unsafe fn synchronise() {
+    // SAFETY: the full mask names lanes that all take part, by this function's contract.
+    unsafe { warp_sync(FULL_MASK) }
 }
