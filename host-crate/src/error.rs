@@ -369,6 +369,39 @@ pub enum Error {
         expected: String,
     },
 
+    /// The emulator does not execute this PTX.
+    #[cfg(feature = "emulator")]
+    #[error("emulator: {file}: {source}")]
+    EmulatorLoad {
+        /// PTX file.
+        file: String,
+        /// Why, and in which line.
+        source: ptx_emulator::LoadError,
+    },
+
+    /// The emulator found a fault.
+    #[cfg(feature = "emulator")]
+    #[error("emulator: {subject}: {source}")]
+    Emulated {
+        /// The kernel entry, or the buffer.
+        subject: &'static str,
+        /// The fault.
+        source: ptx_emulator::Error,
+    },
+
+    /// A kernel left a result unwritten.
+    #[error("{op}: the kernel left {argument}[{sequence}][{head}] unwritten, must write every row")]
+    OutputNotWritten {
+        /// The operation.
+        op: Op,
+        /// `out` or `lse`.
+        argument: &'static str,
+        /// The sequence.
+        sequence: usize,
+        /// The query head.
+        head: usize,
+    },
+
     /// The PTX is built for a newer device.
     #[error("ptx: {file} is built for {target}, cannot run on {device} of compute capability {}.{}", capability.0, capability.1)]
     DeviceTooOld {

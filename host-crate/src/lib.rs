@@ -36,7 +36,11 @@ mod checks;
 mod config;
 pub mod contiguous;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod element;
+#[cfg(feature = "emulator")]
+pub mod emulator;
 mod error;
 mod launch;
 mod limits;

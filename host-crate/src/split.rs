@@ -29,7 +29,7 @@ const WAVE_EFFICIENCY: f64 = 0.85;
 /// Registers per thread to reckon with, by head tile: what ptxas reports is near these, and an
 /// error here costs a share of a wave, not a result.
 const fn registers_per_thread(heads_per_tile: u32) -> u32 {
-    if heads_per_tile == 1 { 96 } else { 168 }
+    if heads_per_tile == 1 { 80 } else { 224 }
 }
 
 /// CTAs of `variant` that the device holds at a time, at least 1.

@@ -30,7 +30,7 @@ pub(crate) struct RowsShape {
 }
 
 impl RowsShape {
-    fn contiguous(num_seqs: usize, num_heads: usize, head_dim: usize) -> Self {
+    pub(crate) fn contiguous(num_seqs: usize, num_heads: usize, head_dim: usize) -> Self {
         Self {
             num_seqs,
             num_heads,
