@@ -1,7 +1,8 @@
 //! Launches of the shipped kernels: what a driver, or the emulator, is asked to do.
 
-use crate::kernels::abi::{DecodeArgs, MergeArgs, block_shift};
+use crate::kernels::abi::{DecodeArgs, MergeArgs};
 use crate::kernels::geometry::head_tiles;
+use crate::kernels::offsets::BlockDivisor;
 use crate::{ALIGNMENT, CacheStrides, Error, Op, Plan};
 
 /// `[num_seqs, num_heads, head_dim]` in device memory: q or out.
@@ -128,6 +129,7 @@ impl Plan {
             (tensors.workspace, tensors.workspace.wrapping_add(out_bytes))
         };
         let lse = tensors.lse.unwrap_or(0);
+        let divisor = BlockDivisor::new(config.block_size as u32);
         let decode = DecodeArgs {
             q: tensors.q.address,
             k_cache: tensors.k_cache.address,
@@ -152,11 +154,13 @@ impl Plan {
             scale_log2: config.scale * std::f32::consts::LOG2_E,
             num_q_heads: config.num_q_heads as u32,
             group_size,
-            head_tiles: head_tiles(group_size, variant.heads_per_tile),
+            head_tiles: head_tiles(variant, group_size),
             block_size: config.block_size as u32,
-            block_shift: block_shift(config.block_size as u32),
+            block_magic: divisor.magic,
+            block_shift: divisor.shift,
             split_tokens: self.split_tokens(),
             num_splits: self.num_splits(),
+            reserved: 0,
         };
         let merge = (self.num_splits() > 1).then(|| Launch {
             entry: self.merge_variant().entry,

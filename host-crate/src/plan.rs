@@ -2,8 +2,8 @@
 
 use crate::error::Shape;
 use crate::kernels::geometry::{
-    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, decode_grid, head_tiles, merge_grid,
-    merge_shared_bytes,
+    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, decode_grid, decode_shared_bytes,
+    head_tiles, heads_per_cta, merge_grid, merge_shared_bytes,
 };
 use crate::kernels::variants::{DecodeVariant, MergeVariant, find_decode, find_merge};
 use crate::{AttentionConfig, DeviceLimits, Error, Op, SplitPolicy, split, supports};
@@ -90,7 +90,7 @@ impl Plan {
             }
             SplitPolicy::Tokens(n) => n,
             SplitPolicy::Auto => {
-                let tiles = head_tiles(group_size, decode.heads_per_tile);
+                let tiles = head_tiles(decode, group_size);
                 let ctas = u64::from(seqs) * u64::from(num_kv_heads) * u64::from(tiles);
                 split::auto_tokens(ctas, max_seq_len as u64, split::slots(limits, decode))
             }
@@ -160,9 +160,9 @@ impl Plan {
         self.num_splits
     }
 
-    /// Query heads that one CTA serves.
-    pub fn heads_per_tile(&self) -> u32 {
-        self.decode.heads_per_tile
+    /// Query heads that one CTA serves from one read of K and V.
+    pub fn heads_per_cta(&self) -> u32 {
+        heads_per_cta(self.decode, self.config.group_size() as u32)
     }
 
     /// Exactly the workspace that a call needs, in bytes; 0 with a single split. It holds the
@@ -210,7 +210,7 @@ impl Plan {
 
     /// Dynamic shared memory of the decode launch in bytes.
     pub fn decode_shared_bytes(&self) -> u32 {
-        split::shared_bytes(self.decode)
+        decode_shared_bytes(self.decode)
     }
 
     /// Dynamic shared memory of the merge launch in bytes.

@@ -4,7 +4,7 @@ use crate::DeviceLimits;
 use crate::kernels::geometry::{
     MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, WARPS, decode_shared_bytes,
 };
-use crate::kernels::variants::DecodeVariant;
+use crate::kernels::variants::{DecodeKind, DecodeVariant};
 
 /// How contexts are cut into splits that run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -26,29 +26,28 @@ const AUTO_UNIT: u64 = (UNIT_TOKENS * WARPS) as u64;
 /// Share of the last wave that must be busy.
 const WAVE_EFFICIENCY: f64 = 0.85;
 
-/// Registers per thread to reckon with, by head tile: what ptxas reports is near these, and an
-/// error here costs a share of a wave, not a result.
-const fn registers_per_thread(heads_per_tile: u32) -> u32 {
-    if heads_per_tile == 1 { 80 } else { 224 }
+/// Registers per thread to reckon with: what ptxas reports is near these, and an error here costs
+/// a share of a wave, not a result.
+const fn registers_per_thread(variant: &DecodeVariant) -> u32 {
+    match variant.kind {
+        DecodeKind::CudaCore if variant.heads_per_tile == 1 => 80,
+        DecodeKind::CudaCore => 224,
+        // Output and query fragments take 3 registers per 4 elements of a head.
+        DecodeKind::TensorCore => 72 + variant.head_dim * 3 / 4,
+    }
 }
 
 /// CTAs of `variant` that the device holds at a time, at least 1.
 pub(crate) fn slots(limits: &DeviceLimits, variant: &DecodeVariant) -> u64 {
     // The device reserves 1 KB of shared memory per CTA.
-    let shared = limits.shared_bytes_per_sm / (shared_bytes(variant) + 1024);
-    let registers =
-        limits.registers_per_sm / (registers_per_thread(variant.heads_per_tile) * THREADS);
+    let shared = limits.shared_bytes_per_sm / (decode_shared_bytes(variant) + 1024);
+    let registers = limits.registers_per_sm / (registers_per_thread(variant) * THREADS);
     let resident = limits
         .max_blocks_per_sm
         .min(limits.max_threads_per_sm / THREADS)
         .min(shared)
         .min(registers);
     u64::from(limits.sm_count) * u64::from(resident.max(1))
-}
-
-/// Dynamic shared memory of a decode entry in bytes.
-pub(crate) fn shared_bytes(v: &DecodeVariant) -> u32 {
-    decode_shared_bytes(v.dtype, v.head_dim, v.heads_per_tile)
 }
 
 /// Tokens of the longest splits that keep [`WAVE_EFFICIENCY`]; if none do, of those that come
@@ -151,7 +150,7 @@ mod tests {
     fn a_device_holds_what_shared_memory_and_registers_allow() {
         let v = find_decode(DType::F16, 128, 8).unwrap();
         let limits = |shared, registers| DeviceLimits::gpu(10, 2048, 32, shared, registers);
-        let cta = shared_bytes(v) + 1024;
+        let cta = decode_shared_bytes(v) + 1024;
         assert_eq!(slots(&limits(3 * cta, u32::MAX), v), 30);
         assert_eq!(slots(&limits(3 * cta - 1, u32::MAX), v), 20);
         assert_eq!(
@@ -159,7 +158,7 @@ mod tests {
             160,
             "2048 threads are 16 CTAs"
         );
-        let registers = registers_per_thread(v.heads_per_tile) * THREADS;
+        let registers = registers_per_thread(v) * THREADS;
         assert_eq!(slots(&limits(u32::MAX, 2 * registers), v), 20);
         assert_eq!(slots(&limits(0, 0), v), 10, "at least one each");
         assert_eq!(slots(&DeviceLimits::cpu(6), v), 6);

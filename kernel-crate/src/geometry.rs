@@ -231,8 +231,20 @@ pub fn merge_grid(num_seqs: u32, num_q_heads: u32) -> Option<[u32; 3]> {
     ])
 }
 
-/// The grid rules in words, for the manifest.
-pub const DECODE_GRID_RULE: &str = "[num_seqs, num_kv_heads * head_tiles, num_splits]";
+/// The grid rule of `decode` in words, for the manifest.
+pub const fn decode_grid_rule(kind: DecodeKind) -> &'static str {
+    match kind {
+        DecodeKind::CudaCore => {
+            "[num_seqs, num_kv_heads * head_tiles, num_splits]; \
+             head_tiles = ceil(group_size / heads_per_tile)"
+        }
+        DecodeKind::TensorCore => {
+            "[num_seqs, num_kv_heads * head_tiles, num_splits]; \
+             head_tiles = ceil(group_size / (heads_per_tile * head_warps)), \
+             head_warps = 1 if group_size <= 16, 2 if group_size <= 32, else 4"
+        }
+    }
+}
 /// The grid rule of `merge` in words, for the manifest.
 pub const MERGE_GRID_RULE: &str = "[num_seqs, num_q_heads, 1]";
 

@@ -45,6 +45,16 @@ pub enum DecodeKind {
     TensorCore,
 }
 
+impl DecodeKind {
+    /// Name in the manifest and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DecodeKind::CudaCore => "cuda cores",
+            DecodeKind::TensorCore => "tensor cores",
+        }
+    }
+}
+
 /// One decode entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeVariant {

@@ -100,11 +100,7 @@ fn shipped(module: &Module, compiler: &str) -> Result<Set> {
 }
 
 fn twin(module: &Module) -> Result<String> {
-    module.file(&[
-        "contiguous_f16_d128_h1",
-        "contiguous_f16_d128_h8",
-        "merge_f16_d128",
-    ])
+    module.file(&["contiguous_f16_d128_mma", "merge_f16_d128"])
 }
 
 fn write_set(dir: &Path, set: &Set) -> Result<()> {
@@ -156,8 +152,7 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let committed: Manifest =
-        serde_json::from_str(&read(&dir.join("manifest.json"))?)?;
+    let committed: Manifest = serde_json::from_str(&read(&dir.join("manifest.json"))?)?;
     let same_compiler = committed.compiler == compiler;
     if !same_compiler {
         println!(

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::DType;
 use crate::kernels::abi::{DecodeArgs, Field, MergeArgs};
 use crate::kernels::geometry::{
-    DECODE_GRID_RULE, MERGE_GRID_RULE, THREADS, decode_shared_bytes, merge_shared_bytes,
+    MERGE_GRID_RULE, THREADS, decode_grid_rule, decode_shared_bytes, merge_shared_bytes,
 };
 use crate::kernels::variants::{DecodeVariant, MergeVariant};
 
@@ -49,11 +49,14 @@ pub struct ManifestEntry {
     pub symbol: String,
     /// What it computes.
     pub kind: EntryKind,
+    /// Which units do a decode entry's products: `cuda cores` or `tensor cores`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub products: Option<String>,
     /// Storage type of the tensors: `f32`, `f16` or `bf16`.
     pub dtype: String,
     /// Elements per head.
     pub head_dim: u32,
-    /// Query heads that one CTA serves; 1 for a merge entry.
+    /// Query heads per tile, the grid rule's `heads_per_tile`; 1 for a merge entry.
     pub heads_per_tile: u32,
     /// The single kernel parameter.
     pub parameter: Parameter,
@@ -77,11 +80,13 @@ impl ManifestEntry {
             dtype,
             head_dim,
             heads_per_tile,
+            kind,
         } = variant;
         Self {
             file: file_name(dtype, head_dim),
             symbol: entry.into(),
             kind: EntryKind::Decode,
+            products: Some(kind.name().into()),
             dtype: dtype.name().into(),
             head_dim,
             heads_per_tile,
@@ -91,9 +96,9 @@ impl ManifestEntry {
                 align_of::<DecodeArgs>(),
                 DecodeArgs::FIELDS,
             ),
-            grid: DECODE_GRID_RULE.into(),
+            grid: decode_grid_rule(kind).into(),
             block: [THREADS, 1, 1],
-            shared_bytes: decode_shared_bytes(dtype, head_dim, heads_per_tile),
+            shared_bytes: decode_shared_bytes(variant),
             ptx_version: ptx_version.into(),
             target: target.into(),
         }
@@ -110,6 +115,7 @@ impl ManifestEntry {
             file: file_name(dtype, head_dim),
             symbol: entry.into(),
             kind: EntryKind::Merge,
+            products: None,
             dtype: dtype.name().into(),
             head_dim,
             heads_per_tile: 1,

@@ -209,6 +209,7 @@ fn check_abi(entry: &ManifestEntry) -> Result<(), Error> {
     }
     same!("file", file);
     same!("kind", kind);
+    same!("products", products);
     same!("dtype", dtype);
     same!("head_dim", head_dim);
     same!("heads_per_tile", heads_per_tile);
