@@ -46,7 +46,7 @@ impl fmt::Display for Access {
         f.write_str(match self {
             Access::Read => "read",
             Access::Write => "write",
-            Access::Atomic => "atomic",
+            Access::Atomic => "atomic update",
             Access::AsyncCopy => "asynchronous copy",
         })
     }

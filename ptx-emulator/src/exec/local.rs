@@ -20,16 +20,7 @@ impl Warp {
         access: Access,
     ) -> Res<std::ops::Range<usize>> {
         let size = u64::from(env.code.local_bytes);
-        let nearest = || {
-            let name = "local memory".to_string();
-            Some(Nearest {
-                name,
-                base: 0,
-                size,
-                offset: address as i64,
-                freed: false,
-            })
-        };
+        let nearest = || nearest(env, address);
         let space = Space::Local;
         let kind = if address.saturating_add(bytes.into()) > size {
             FaultKind::OutOfBounds {
@@ -79,7 +70,7 @@ impl Warp {
                     address,
                     bytes,
                     first: address + at as u64,
-                    nearest: None,
+                    nearest: nearest(env, address + at as u64),
                 };
                 return Err(cta.fault(env, self.id, lane as u32, pc, kind));
             }
@@ -126,4 +117,15 @@ impl Warp {
                 .copy_within(from..from + bytes as usize, to);
         }
     }
+}
+
+/// A thread's local memory is one piece; its variables have no names of their own here.
+fn nearest(env: &Env<'_>, address: u64) -> Option<Nearest> {
+    Some(Nearest {
+        name: "local memory".to_string(),
+        base: 0,
+        size: env.code.local_bytes.into(),
+        offset: address as i64,
+        freed: false,
+    })
 }
