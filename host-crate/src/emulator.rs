@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use ptx_emulator::{Launch as Geometry, Memory, Module, Options, Report};
 
 use crate::artefacts::PtxSet;
+use crate::checks::equal;
 use crate::element::{bytes_of, bytes_of_mut};
 use crate::views::RowsShape;
 use crate::{
@@ -90,7 +91,7 @@ impl Emulator {
         plan: &Plan,
         inputs: &DecodeInputs<'_, T>,
         mut out: RowsViewMut<'_, T>,
-        mut lse: Option<&mut [f32]>,
+        lse: Option<&mut [f32]>,
         options: &Options,
     ) -> Result<Reports, Error> {
         plan.validate(
@@ -100,11 +101,11 @@ impl Emulator {
             lse.as_deref(),
             plan.workspace_bytes(),
         )?;
-        let uploaded = upload(plan, inputs, out.shape(), out.data().len(), lse.is_some())?;
+        let uploaded = upload_for(plan, inputs, out.shape(), out.data().len(), lse.is_some())?;
         let reports = self.launch(plan, &uploaded, options)?;
         if plan.num_seqs() > 0 {
             check_written(plan, &uploaded, out.shape())?;
-            download(plan, &uploaded, &mut out, lse.as_deref_mut())?;
+            download(plan, &uploaded, &mut out, lse)?;
         }
         Ok(reports)
     }
@@ -170,9 +171,33 @@ impl Emulator {
     }
 }
 
+/// Puts inputs into a fresh emulated memory, for [`Emulator::launch`] and for tests that tamper with
+/// what lies there. `out` is dense, `[num_seqs, num_q_heads, head_dim]`.
+///
+/// # Errors
+/// What [`DecodeInputs::validate`] refuses, and a batch that is not the plan's.
+pub fn upload<T: Element>(
+    plan: &Plan,
+    inputs: &DecodeInputs<'_, T>,
+    lse: bool,
+) -> Result<Uploaded, Error> {
+    equal(
+        Op::Decode,
+        "seq_lens",
+        "length",
+        inputs.seq_lens.len(),
+        plan.num_seqs(),
+    )?;
+    inputs.validate(Op::Decode, plan.config())?;
+    let (heads, head_dim) = (plan.config().num_q_heads, plan.config().head_dim);
+    let out = RowsShape::contiguous(plan.num_seqs(), heads, head_dim);
+    let out_len = plan.num_seqs().saturating_mul(out.token_stride);
+    upload_for(plan, inputs, out, out_len, lse)
+}
+
 /// Puts validated inputs into a fresh emulated memory, with uninitialised buffers for an output of
 /// `out_len` elements, for `lse` if wanted, and for the workspace.
-fn upload<T: Element>(
+fn upload_for<T: Element>(
     plan: &Plan,
     inputs: &DecodeInputs<'_, T>,
     out: RowsShape,
@@ -207,7 +232,7 @@ fn upload<T: Element>(
         },
         seq_lens: alloc("seq_lens", size_of_val(inputs.seq_lens))?,
         out: DeviceRows {
-            address: alloc("out", out_len * size_of::<T>())?,
+            address: alloc("out", out_len.saturating_mul(size_of::<T>()))?,
             token_stride: out.token_stride,
             head_stride: out.head_stride,
         },
@@ -348,3 +373,6 @@ fn failed(subject: &'static str, error: ptx_emulator::MemoryError) -> Error {
         source: error.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! The command line.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use paged_attention::{CacheLayout, DType, SplitPolicy};
+
+/// Attention that reads keys and values through a block table.
+///
+/// Start with `paged-attention demo`. Then make a batch with `sample`, or write one of your own,
+/// and run it with `decode`. `ptx` shows and exports the GPU kernels that this program carries.
+#[derive(Parser)]
+#[command(name = "paged-attention", version, verbatim_doc_comment)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Demo(DemoArgs),
+    Sample(SampleArgs),
+    Decode(DecodeArgs),
+    /// The GPU kernels (PTX) that this program carries
+    Ptx {
+        #[command(subcommand)]
+        command: PtxCommand,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum PtxCommand {
+    List(PtxListArgs),
+    Export(PtxExportArgs),
+}
+
+/// Show attention through a block table on a small worked case
+///
+/// One sequence of 60 tokens in blocks of 16, held by the physical blocks 7, 1, 12 and 4: which
+/// block is read where, what each one contributes, how the contributions merge, and that the
+/// result equals attention over contiguous keys and values.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct DemoArgs {
+    /// Storage type of q, K, V and the output
+    #[arg(long, value_enum, default_value_t = Dtype::F16)]
+    pub dtype: Dtype,
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Write a random batch for `decode` to a safetensors file
+///
+/// Values are uniform in [-1, 1]. The block table is shuffled over a pool with some spare blocks;
+/// every slot that no sequence uses holds NaN, and unused table entries hold -1. The same options
+/// and seed give the same file.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct SampleArgs {
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Number of sequences
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub num_seqs: usize,
+    /// Tokens per sequence: N, or random from A to B, both included
+    #[arg(long, default_value = "1..1000", value_name = "N|A..B")]
+    pub ctx: ContextRange,
+    /// Query heads
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub heads: usize,
+    /// Key/value heads; divides the query heads [default: as many as query heads]
+    #[arg(long, value_name = "N")]
+    pub kv_heads: Option<usize>,
+    /// Elements per head
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub head_dim: usize,
+    /// Tokens per physical block
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub block_size: usize,
+    /// Storage type of q, K and V
+    #[arg(long, value_enum, default_value_t = Dtype::F16)]
+    pub dtype: Dtype,
+    /// Order of the cache's dimensions
+    #[arg(long, value_enum, default_value_t = Layout::Nhd)]
+    pub layout: Layout,
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+const DECODE_FORMAT: &str = "\
+Input tensors:
+  q            [num_seqs, num_q_heads, head_dim]                    F32, F16 or BF16
+  k_cache      [num_blocks, block_size, num_kv_heads, head_dim]     as q (NHD)
+               [num_blocks, num_kv_heads, block_size, head_dim]     (HND)
+  v_cache      as k_cache
+  block_table  [num_seqs, max_blocks_per_seq]                       I32 or U32
+  seq_lens     [num_seqs]                                           I32 or U32
+Input metadata, both optional:
+  layout       NHD (the default) or HND
+  scale        factor on q·k before the softmax; the default is 1/sqrt(head_dim)
+Output tensors:
+  out          [num_seqs, num_q_heads, head_dim]                    as q
+  lse          [num_seqs, num_q_heads], natural log-sum-exp         F32
+
+Token t of sequence s lies in physical block block_table[s][t / block_size], slot t % block_size.
+Slots past a sequence's length and table entries past its last block are never read. The output
+file appears whole or not at all.
+
+Example:
+  paged-attention sample -o batch.safetensors --num-seqs 8 --ctx 1..4000 --kv-heads 8
+  paged-attention decode --input batch.safetensors --output out.safetensors --check";
+
+/// Run decode attention over a batch in a safetensors file
+#[derive(Args)]
+#[command(after_help = DECODE_FORMAT)]
+pub struct DecodeArgs {
+    /// Batch to read
+    #[arg(short, long, value_name = "FILE")]
+    pub input: PathBuf,
+    /// File to write `out` and `lse` to
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// What computes
+    #[arg(long, value_enum, default_value_t = Device::Auto)]
+    pub device: Device,
+    /// Factor on q·k before the softmax [default: the file's, else 1/sqrt(head_dim)]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    pub scale: Option<f32>,
+    /// Tokens per split: a multiple of 16, or `auto` to fill the device
+    ///
+    /// With a fixed number, 512 is recommended, the output bits of a sequence do not depend on the
+    /// rest of the batch; with `auto` they may.
+    #[arg(
+        long,
+        default_value = "auto",
+        value_name = "N|auto",
+        verbatim_doc_comment
+    )]
+    pub split: Split,
+    /// Compare with the f64 reference and print the largest error last
+    ///
+    /// Fails, and writes no output, if an element is off by more than rounding explains.
+    #[arg(long, verbatim_doc_comment)]
+    pub check: bool,
+}
+
+/// List the PTX files, their entries and how they were built
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct PtxListArgs {
+    /// One line per entry instead of one per file
+    #[arg(long)]
+    pub entries: bool,
+}
+
+/// Write the PTX files and manifest.json to a folder
+///
+/// The manifest says all that another program needs to launch the kernels: symbols, the layout of
+/// the argument struct, grid, block and shared memory.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct PtxExportArgs {
+    /// Folder to write to; made if missing
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Storage types on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<Dtype> for DType {
+    fn from(dtype: Dtype) -> DType {
+        match dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+/// Cache layouts on the command line.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Layout {
+    /// [num_blocks, block_size, num_kv_heads, head_dim]
+    Nhd,
+    /// [num_blocks, num_kv_heads, block_size, head_dim]
+    Hnd,
+}
+
+impl From<Layout> for CacheLayout {
+    fn from(layout: Layout) -> CacheLayout {
+        match layout {
+            Layout::Nhd => CacheLayout::Nhd,
+            Layout::Hnd => CacheLayout::Hnd,
+        }
+    }
+}
+
+/// Back ends.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    /// The best there is, at present the CPU
+    Auto,
+    /// All cores of this machine
+    Cpu,
+}
+
+/// `--ctx`: lengths from A to B, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextRange(pub RangeInclusive<u32>);
+
+impl FromStr for ContextRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let parsed = text.parse::<u32>().ok().filter(|&n| n <= i32::MAX as u32);
+            parsed.ok_or(format!(
+                "`{text}` must be a whole number between 0 and {}",
+                i32::MAX
+            ))
+        };
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => {
+                let last = last.strip_prefix('=').unwrap_or(last);
+                (number(first)?, number(last)?)
+            }
+            None => (number(text)?, number(text)?),
+        };
+        if first > last {
+            return Err(format!("{first} must not exceed {last}"));
+        }
+        Ok(Self(first..=last))
+    }
+}
+
+/// `--split`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split(pub SplitPolicy);
+
+impl FromStr for Split {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self(SplitPolicy::Auto));
+        }
+        // Which numbers will do is for the plan to say.
+        let tokens = text
+            .parse()
+            .map_err(|_| format!("`{text}` must be `auto` or a whole number of tokens"))?;
+        Ok(Self(SplitPolicy::Tokens(tokens)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn context_ranges_include_both_ends() {
+        let parse = |text: &str| text.parse::<ContextRange>().map(|range| range.0);
+        assert_eq!(parse("7"), Ok(7..=7));
+        assert_eq!(parse("0..40"), Ok(0..=40));
+        assert_eq!(parse("1..=40"), Ok(1..=40));
+        assert_eq!(parse("5..4"), Err("5 must not exceed 4".into()));
+        for bad in ["", "..", "1..", "-1", "1..2147483648", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn splits_are_auto_or_a_number() {
+        assert_eq!("auto".parse(), Ok(Split(SplitPolicy::Auto)));
+        assert_eq!("512".parse(), Ok(Split(SplitPolicy::Tokens(512))));
+        assert!("".parse::<Split>().is_err() && "-16".parse::<Split>().is_err());
+    }
+}

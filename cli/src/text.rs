@@ -1,0 +1,158 @@
+//! Text for terminals: units and aligned columns.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Bytes with a decimal unit and three digits: `512 B`, `1.05 MB`.
+pub fn bytes(bytes: u64) -> String {
+    scaled(bytes as f64, &["B", "KB", "MB", "GB", "TB"])
+}
+
+/// Bytes per second.
+pub fn bandwidth(bytes: u64, time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds == 0.0 {
+        return "-".into();
+    }
+    let rate = bytes as f64 / seconds;
+    scaled(rate, &["B/s", "KB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+fn scaled(mut value: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // 999.5 would print as 1000.
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+/// A time with three digits: `1.23 ms`.
+pub fn time(time: Duration) -> String {
+    let nanoseconds = time.as_nanos() as f64;
+    if nanoseconds < 1e9 {
+        scaled(nanoseconds, &["ns", "µs", "ms", "s"])
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+/// A number: six decimals where they say enough, else an exponent.
+pub fn number(x: f64) -> String {
+    match x.abs() {
+        0.0 => "0".into(),
+        size if (1e-2..1e5).contains(&size) => format!("{x:.6}"),
+        _ => format!("{x:.3e}"),
+    }
+}
+
+/// One line of a report: a label in a column of its own.
+pub fn field(out: &mut dyn Write, label: &str, value: impl std::fmt::Display) -> io::Result<()> {
+    writeln!(out, "  {label:<16}{value}")
+}
+
+/// Rows in aligned columns, two spaces apart and two from the margin.
+pub struct Table {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Where a column's text stands.
+#[derive(Clone, Copy)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new(columns: &[(&str, Align)]) -> Self {
+        Self {
+            align: columns.iter().map(|&(_, align)| align).collect(),
+            rows: vec![columns.iter().map(|(name, _)| name.to_string()).collect()],
+        }
+    }
+
+    /// Adds a row with one cell per column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Prints the headings and the rows.
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((cell, &width), align) in row.iter().zip(&widths).zip(&self.align) {
+                line += "  ";
+                line += &match align {
+                    Align::Left => format!("{cell:<width$}"),
+                    Align::Right => format!("{cell:>width$}"),
+                };
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_keep_three_digits() {
+        for (value, expected) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 KB"),
+            (12_345, "12.3 KB"),
+            (999_499, "999 KB"),
+            (999_500, "1.00 MB"),
+            (65_536_000, "65.5 MB"),
+            (u64::MAX, "18446744 TB"),
+        ] {
+            assert_eq!(bytes(value), expected);
+        }
+        assert_eq!(bandwidth(1_000_000, Duration::from_millis(1)), "1.00 GB/s");
+        assert_eq!(bandwidth(1, Duration::ZERO), "-");
+    }
+
+    #[test]
+    fn times_carry_a_unit() {
+        assert_eq!(time(Duration::from_micros(1234)), "1.23 ms");
+        assert_eq!(time(Duration::from_nanos(1500)), "1.50 µs");
+        assert_eq!(time(Duration::from_secs(75)), "75.0 s");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(-8.156193), "-8.156193");
+        assert_eq!(number(3.051e-5), "3.051e-5");
+        assert_eq!(number(f64::NEG_INFINITY), "-inf");
+        assert_eq!(number(f64::NAN), "NaN");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&[("name", Align::Left), ("size", Align::Right)]);
+        table.row(["µ".into(), "1".into()]);
+        table.row(["longer".into(), "12345".into()]);
+        let mut text = vec![];
+        table.print(&mut text).unwrap();
+        let expected = "  name     size\n  µ           1\n  longer  12345\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

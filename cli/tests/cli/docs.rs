@@ -1,0 +1,1 @@
+//! Commands that the documents name exist.

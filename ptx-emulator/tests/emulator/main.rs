@@ -1,0 +1,10 @@
+//! Tests of the emulator through its public API.
+
+mod support;
+
+mod counters;
+mod divergence;
+mod faults;
+mod host;
+mod instructions;
+mod loading;

@@ -1,0 +1,18 @@
+//! One suite, several back ends: the same cases on the CPU back end and on the shipped PTX, executed
+//! by the emulator with every detector on.
+//!
+//! `PROPTEST_CASES` raises the number of random cases, `PROPTEST_RNG_SEED` draws others, and
+//! `PAGED_ATTENTION_PTX_DIR` names a folder with another build of the PTX. A failure prints its
+//! [`case::Case`] as a literal.
+
+mod backend;
+mod batch;
+mod bound;
+mod case;
+mod compare;
+mod logical;
+mod oracle;
+mod random;
+
+mod exact;
+mod faults;
