@@ -113,6 +113,17 @@ pub(crate) enum Op {
         hi: R,
         a: R,
     },
+    /// A 32-bit register cut into 16-bit halves.
+    Unpack32 {
+        lo: R,
+        hi: R,
+        a: R,
+    },
+    Pack32 {
+        d: R,
+        lo: R,
+        hi: R,
+    },
     Clock {
         d: Reg,
         shift: u32,

@@ -213,15 +213,20 @@ impl Default for Memory {
 impl Memory {
     /// An empty memory.
     pub fn new() -> Self {
+        Self::starting_at(GLOBAL_BASE)
+    }
+
+    /// An empty memory whose addresses lie at or above `base`, for programs with several memories
+    /// that tell them apart by address. A `base` below the default's is raised to it, since the
+    /// windows of the other spaces lie there.
+    pub fn starting_at(base: u64) -> Self {
         let state = State {
             live: BTreeMap::new(),
             freed: BTreeMap::new(),
-            next: GLOBAL_BASE,
+            next: base.max(GLOBAL_BASE),
             modules: HashMap::new(),
         };
-        Memory {
-            state: Mutex::new(state),
-        }
+        Memory { state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -10,7 +10,7 @@ mod cpu;
 mod ptx;
 
 pub use cpu::{Cpu, contiguous};
-pub use ptx::{Ptx, ptx};
+pub use ptx::{KernelOrder, Ptx, ptx};
 
 /// Dense results, widened.
 #[derive(Clone, Debug, PartialEq)]

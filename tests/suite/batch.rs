@@ -7,7 +7,7 @@ use paged_attention::{
 };
 
 use crate::case::{Case, Pool, Rows};
-use crate::logical::Logical;
+use crate::logical::{Logical, Sequence};
 use crate::random::Random;
 
 /// Tensors of a case, as f32 values of its storage type.
@@ -54,6 +54,16 @@ impl Batch {
     /// A batch of given tokens: `case` says how they are stored.
     #[track_caller]
     pub fn of(case: &Case, logical: Logical) -> Self {
+        let blocks = |seq: &Sequence| seq.len.div_ceil(case.block_size);
+        let live: usize = logical.seqs.iter().map(blocks).sum();
+        let mut blocks: Vec<i32> = (0..(live + case.spare_blocks) as i32).collect();
+        Random::new(case.block_seed, 0).shuffle(&mut blocks);
+        Self::placed(case, logical, blocks)
+    }
+
+    /// A batch of given tokens in given blocks: sequence after sequence takes the next of `in_turn`.
+    #[track_caller]
+    pub fn placed(case: &Case, logical: Logical, in_turn: Vec<i32>) -> Self {
         let lens = logical.lens();
         let case = Case {
             lens: lens.clone(),
@@ -63,8 +73,7 @@ impl Batch {
         let blocks = |len: usize| len.div_ceil(case.block_size);
         let live: usize = lens.iter().map(|&len| blocks(len)).sum();
         let num_blocks = live + case.spare_blocks;
-        let mut free: Vec<i32> = (0..num_blocks as i32).collect();
-        Random::new(case.block_seed, 0).shuffle(&mut free);
+        let mut next = in_turn.into_iter();
 
         let widest = lens.iter().map(|&len| blocks(len)).max().unwrap_or(0);
         let table_width = widest + case.spare_columns;
@@ -75,8 +84,7 @@ impl Batch {
             .collect();
         for (s, &len) in lens.iter().enumerate() {
             for column in 0..blocks(len) {
-                // There are as many free blocks as live ones, or more.
-                table[s * table_stride + column] = free.pop().expect("a free block");
+                table[s * table_stride + column] = next.next().expect("a block for every column");
             }
         }
 

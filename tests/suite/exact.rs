@@ -5,7 +5,6 @@ use paged_attention::{Element, reference};
 
 use crate::backend::{Backend, DTYPES, claims, contiguous, with_element};
 use crate::batch::Batch;
-use crate::bound::bounds;
 use crate::case::Case;
 use crate::compare::{assert_close, bits_eq, close_to_exact, decode};
 use crate::oracle;

@@ -10,9 +10,16 @@ mod batch;
 mod bound;
 mod case;
 mod compare;
+mod device;
 mod logical;
 mod oracle;
 mod random;
+mod strategy;
 
+mod efficiency;
+mod entries;
 mod exact;
 mod faults;
+mod invariance;
+mod long;
+mod oracles;

@@ -187,6 +187,28 @@ fn sums_run_in_ascending_k_with_fused_f32_steps() {
 }
 
 #[test]
+fn machines_without_fma_get_the_same_bits() {
+    let mut random = Random::new(8);
+    for bf16 in [false, true] {
+        for shape in [MmaShape::M16N8K8, MmaShape::M16N8K16] {
+            // Any bits: infinities, NaN and subnormals among them.
+            let a = [[0; 4]; 32].map(|row| row.map(|_: u8| random.next() as u32));
+            let b = [[0; 2]; 32].map(|row| row.map(|_: u8| random.next() as u32));
+            let c = [[0; 8]; 16].map(|row| row.map(|_: u8| f32::from_bits(random.next() as u32)));
+            let (mut with, mut without) = (c, c);
+            multiply_add_for::<true>(shape, bf16, &a, &b, &mut with);
+            multiply_add_for::<false>(shape, bf16, &a, &b, &mut without);
+            for (x, y) in with.as_flattened().iter().zip(without.as_flattened()) {
+                assert!(
+                    x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),
+                    "{x:e} {y:e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn special_values_pass_through_their_element_only() {
     let mut inputs = small_integers(1, false);
     inputs.a[3][5] = 0x7c00;

@@ -70,16 +70,26 @@ impl Decoder<'_> {
             let d = self.dest_of(cx, 0, item, element, false)?;
             parts.push((d, i as u32 * element.bits(), element.bits()));
         }
-        if let (Reg::R64(a), [(lo, ..), (hi, ..)]) = (a, &parts[..]) {
-            let index = |r: &Reg| match r {
-                Reg::R32(r) => *r,
-                _ => NONE,
-            };
-            return Ok(Op::Unpack64 {
-                lo: index(lo),
-                hi: index(hi),
-                a,
-            });
+        let index = |r: &Reg| match r {
+            Reg::R32(r) | Reg::R16(r) => *r,
+            _ => NONE,
+        };
+        match (a, &parts[..]) {
+            (Reg::R64(a), [(lo, ..), (hi, ..)]) => {
+                return Ok(Op::Unpack64 {
+                    lo: index(lo),
+                    hi: index(hi),
+                    a,
+                });
+            }
+            (Reg::R32(a), [(lo, ..), (hi, ..)]) => {
+                return Ok(Op::Unpack32 {
+                    lo: index(lo),
+                    hi: index(hi),
+                    a,
+                });
+            }
+            _ => {}
         }
         Ok(self.slow(
             Reg::Sink,
@@ -101,6 +111,9 @@ impl Decoder<'_> {
         }
         if let (Reg::R64(d), [Reg::R32(lo), Reg::R32(hi), Reg::Sink, _]) = (d, parts) {
             return Ok(Op::Pack64 { d, lo, hi });
+        }
+        if let (Reg::R32(d), [Reg::R16(lo), Reg::R16(hi), Reg::Sink, _]) = (d, parts) {
+            return Ok(Op::Pack32 { d, lo, hi });
         }
         let bits = element.bits();
         let lanes = move |s: &[Lanes; 4], out: &mut Lanes| {

@@ -129,6 +129,19 @@ impl Warp {
                     self.set32(*lo, &value.map(|v| v as u32), m);
                     self.set32(*hi, &value.map(|v| (v >> 32) as u32), m);
                 }
+                Op::Unpack32 { lo, hi, a } => {
+                    let value = self.r32[*a as usize];
+                    self.set32(*lo, &value.map(|v| v & 0xffff), m);
+                    self.set32(*hi, &value.map(|v| v >> 16), m);
+                }
+                Op::Pack32 { d, lo, hi } => {
+                    let (lo, hi) = (&self.r32[*lo as usize], &self.r32[*hi as usize]);
+                    let mut value = [0; 32];
+                    for i in 0..32 {
+                        value[i] = lo[i] & 0xffff | hi[i] << 16;
+                    }
+                    self.set32(*d, &value, m);
+                }
                 Op::Clock { d, shift } => {
                     let value = cta.executed >> shift;
                     self.set(*d, &[value; 32], m);

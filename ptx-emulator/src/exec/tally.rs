@@ -148,34 +148,24 @@ impl Tally {
         self.shared.requests += 1;
         // Wide accesses go in groups of lanes that move 128 bytes together.
         let group = (128 / bytes.max(4)) as usize;
-        let words = bytes.div_ceil(4) as u64;
+        let start = mask.trailing_zeros() as usize % 32;
+        let step = u64::from(bytes);
+        let in_order = (start..32).all(|l| {
+            let expected = addresses[start].wrapping_add((l - start) as u64 * step);
+            mask >> l & 1 == 0 || addresses[l] == expected
+        });
         for first in (0..32).step_by(group) {
-            let mut rows = [[u64::MAX; 32]; 1];
-            let mut load_of = [0u32; 32];
-            let mut conflicts: Vec<(u8, u64)> = Vec::new();
-            let mut most = 0;
-            for lane in first..first + group {
-                if mask >> lane & 1 == 0 {
-                    continue;
-                }
-                for word in 0..words {
-                    let word = (addresses[lane] >> 2) + word;
-                    let bank = (word & 31) as usize;
-                    let row = &mut rows[0][bank];
-                    if *row == word || conflicts.contains(&(bank as u8, word)) {
-                        continue;
-                    }
-                    if *row == u64::MAX {
-                        *row = word;
-                    } else {
-                        conflicts.push((bank as u8, word));
-                    }
-                    load_of[bank] += 1;
-                    most = most.max(load_of[bank]);
-                }
+            let lanes = mask >> first & (u32::MAX >> (32 - group));
+            if lanes == 0 {
+                continue;
             }
+            let (most, distinct) = if in_order {
+                // Neighbours in neighbouring words: at most 32 words, no two in one bank.
+                (1, 1)
+            } else {
+                bank_load(&addresses[first..first + group], lanes, bytes)
+            };
             self.shared.wavefronts += u64::from(most);
-            let distinct: u32 = load_of.iter().sum();
             self.shared.least_wavefronts += u64::from(distinct.div_ceil(32));
         }
     }
@@ -190,4 +180,26 @@ impl Tally {
             }
         }
     }
+}
+
+/// The most distinct words that one bank serves, and the distinct words of all banks.
+fn bank_load(addresses: &[u64], lanes: u32, bytes: u32) -> (u32, u32) {
+    let per_lane = u64::from(bytes.div_ceil(4));
+    let mut words = [0u64; 32];
+    let mut count = 0;
+    let mut load = [0u32; 32];
+    for (lane, address) in addresses.iter().enumerate() {
+        if lanes >> lane & 1 == 0 {
+            continue;
+        }
+        for word in (address >> 2)..(address >> 2) + per_lane {
+            // Lanes that ask for the same word share it.
+            if !words[..count].contains(&word) {
+                words[count] = word;
+                count += 1;
+                load[(word & 31) as usize] += 1;
+            }
+        }
+    }
+    (load.into_iter().max().unwrap_or(0), count as u32)
 }
