@@ -213,6 +213,8 @@ pub enum Device {
     Auto,
     /// All cores of this machine
     Cpu,
+    /// The GPU kernels' PTX, interpreted and checked: slow, prints counters
+    Emulator,
 }
 
 /// `--ctx`: lengths from A to B, both included.

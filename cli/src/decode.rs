@@ -4,14 +4,15 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use paged_attention::cpu::{self, InstructionSet};
-use paged_attention::{DeviceLimits, Op, Plan, RowsViewMut, SplitPolicy};
+use paged_attention::{DeviceLimits, Op, Plan, RowsViewMut, SplitPolicy, emulator};
 
 use crate::args::{DecodeArgs, Device};
 use crate::batch::{Batch, BatchFile, Storage};
 use crate::buffer::Buffer;
 use crate::check::{self, Deviation, Worst};
+use crate::counters;
 use crate::error::Error;
-use crate::output::{self, byte_bar};
+use crate::output::{self, byte_bar, spinner};
 use crate::tensors::{self, Tensor};
 use crate::text::{bandwidth, bytes, field, number, time};
 use crate::with_element;
@@ -62,6 +63,7 @@ fn decode<T: Storage>(
 ) -> Result<Decoded<T>, Error> {
     let limits = match args.device {
         Device::Auto | Device::Cpu => DeviceLimits::this_cpu(),
+        Device::Emulator => DeviceLimits::h100(),
     };
     let [num_seqs, num_q_heads, head_dim] = batch.shapes.q;
     let plan = Plan::new(
@@ -71,9 +73,9 @@ fn decode<T: Storage>(
         args.split.0,
         &limits,
     )?;
+    let inputs = batch.inputs();
     let mut out = Buffer::<T>::zeroed("out", batch.q.len())?;
     let mut lse = Buffer::<f32>::zeroed("lse", num_seqs * num_q_heads)?;
-    let mut workspace = Buffer::<f32>::zeroed("the workspace", plan.workspace_len())?;
     let rows = RowsViewMut::contiguous(&mut out, num_seqs, num_q_heads, head_dim);
 
     match args.device {
@@ -85,15 +87,26 @@ fn decode<T: Storage>(
                 InstructionSet::Avx2 => "AVX2",
                 _ => "portable code",
             };
-            field(
-                report,
-                "device",
-                format!("CPU, {threads} thread{plural}, {set}"),
-            )?;
+            let device = format!("CPU, {threads} thread{plural}, {set}");
+            field(report, "device", device)?;
             report_plan(&plan, report)?;
+            let mut workspace = Buffer::<f32>::zeroed("the workspace", plan.workspace_len())?;
             let start = Instant::now();
-            cpu::decode(&plan, &batch.inputs(), rows, Some(&mut lse), &mut workspace)?;
+            cpu::decode(&plan, &inputs, rows, Some(&mut lse), &mut workspace)?;
             report_speed(batch, start.elapsed(), report)?;
+        }
+        Device::Emulator => {
+            let device = "emulator, every check on, planned as for an H100";
+            field(report, "device", device)?;
+            report_plan(&plan, report)?;
+            let progress = spinner("emulating");
+            let start = Instant::now();
+            let reports = emulator::decode(&plan, &inputs, rows, Some(&mut lse))?;
+            let elapsed = start.elapsed();
+            progress.finish_and_clear();
+            field(report, "time", time(elapsed))?;
+            field(report, "K/V", bytes(batch.kv_bytes()))?;
+            counters::print(&plan, &reports, elapsed, report)?;
         }
     }
     Ok(Decoded { plan, out, lse })

@@ -5,6 +5,7 @@ mod args;
 mod batch;
 mod buffer;
 mod check;
+mod counters;
 mod decode;
 mod demo;
 mod error;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -85,6 +86,17 @@ pub fn byte_bar(what: &'static str, length: u64) -> ProgressBar {
 /// A bar of `length` steps on standard error, if that is a terminal.
 pub fn step_bar(what: &'static str, length: u64) -> ProgressBar {
     bar(what, length, "{pos} of {len}")
+}
+
+/// A sign of life on standard error, if that is a terminal, for work whose end cannot be seen.
+pub fn spinner(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("  {msg}  {spinner}  {elapsed}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let spinner = ProgressBar::new_spinner()
+        .with_style(style)
+        .with_message(what);
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
 }
 
 fn bar(what: &'static str, length: u64, count: &str) -> ProgressBar {

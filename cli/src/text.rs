@@ -44,6 +44,19 @@ pub fn time(time: Duration) -> String {
     }
 }
 
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A number: six decimals where they say enough, else an exponent.
 pub fn number(x: f64) -> String {
     match x.abs() {
@@ -134,6 +147,18 @@ mod tests {
         assert_eq!(time(Duration::from_micros(1234)), "1.23 ms");
         assert_eq!(time(Duration::from_nanos(1500)), "1.50 µs");
         assert_eq!(time(Duration::from_secs(75)), "75.0 s");
+    }
+
+    #[test]
+    fn counts_keep_thousands_apart() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1234567, "1,234,567"),
+        ] {
+            assert_eq!(count(n), text);
+        }
     }
 
     #[test]
