@@ -210,13 +210,16 @@ impl<'a> Parser<'a> {
                 } else {
                     word
                 };
-                let plus = if self.take(b'+') {
-                    self.count()? as i64
-                } else {
-                    0
-                };
+                // The offset may stand inside the parentheses or behind them.
+                let mut plus = 0i64;
+                if self.take(b'+') {
+                    plus = self.count()? as i64;
+                }
                 if wrapped {
                     self.expect(b')')?;
+                    if self.take(b'+') {
+                        plus = plus.wrapping_add(self.count()? as i64);
+                    }
                 }
                 if bytes != 8 {
                     return Err(unsupported(line, "an address in less than 8 bytes"));
