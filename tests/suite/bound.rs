@@ -12,15 +12,17 @@
 //! - **Summation term.** Adding to a sum s rounds by at most u |s|, s being the sum so far
 //!   (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). The analysis adds these up along
 //!   the order in which the back end adds: that is at most n_chain · u · Σ p|v|, and for signed
-//!   values far less. Where products are rounded on their own, u |p v| more per term.
+//!   values far less. Where products are rounded on their own, u |p v| more per term. Tensor cores
+//!   add 16 products in an order and with a rounding of their own: [`TENSOR_ADD`] each.
+//! - **Weight term.** Tensor cores take w rounded to the storage type (u_P) for N, and D keeps it
+//!   unrounded: u_P · Σ p|v| over the tokens that are not the maximum, whose weight is exactly 1.
 //! - **Final terms.** N · (1/D): two roundings, 2u|o|; the storage type: u_out |o|, and half its
 //!   smallest subnormal.
 //!
 //! lse = ln 2 · (m + log2 D): Σ p|ε| and the errors of D, [`LOG2`], and three roundings.
 //! [`SECOND_ORDER`] covers products of errors. Nothing here was fitted to what the back ends do.
 
-use paged_attention::DType;
-use paged_attention::{AttentionConfig, Plan};
+use paged_attention::{DType, Plan};
 
 use crate::logical::Sequence;
 use crate::oracle::{Row, value};
@@ -33,13 +35,15 @@ const EXP2: f64 = 4.0 * U;
 /// Error of the logarithm: absolute below 2, relative above; what the PTX manual promises of
 /// lg2.approx.ftz.f32 (2^-22), rounded up.
 const LOG2: f64 = 8.0 * U;
+/// Error of an addition inside a tensor-core instruction: it may truncate.
+pub const TENSOR_ADD: f64 = 2.0 * U;
 /// Products of two errors, against errors of at most 2^-8.
 const SECOND_ORDER: f64 = 1.0 + 1.0 / 64.0;
 
 /// The order of a back end's additions.
 pub trait Order {
     /// Roundings that one term of a dot product meets, from q on.
-    fn dot_roundings(&self, config: &AttentionConfig) -> f64;
+    fn dot_roundings(&self, plan: &Plan) -> f64;
 
     /// Additions to a chain of denominators beyond one per token.
     fn denominator_roundings(&self) -> f64;
@@ -107,6 +111,42 @@ impl State {
         for column in &mut self.columns {
             column.weight_error += relative * column.spread;
             column.sum_error += U * column.sum.abs();
+        }
+    }
+
+    /// Merges the tokens of one tensor-core instruction, their weights rounded to `dtype`.
+    pub fn merge_tile(&mut self, tokens: Vec<State>, dtype: DType) {
+        let top = tokens.iter().map(|s| s.max).fold(self.max, f64::max);
+        let error = tokens
+            .iter()
+            .map(|s| s.max_error)
+            .fold(self.max_error, f64::max);
+        let (unit, floor) = storage(dtype);
+        let count = tokens.len() as f64;
+        if !self.is_empty() {
+            self.rescale(top, error);
+        }
+        for mut token in tokens {
+            if token.max < top {
+                // A weight below the smallest normal number is off by `floor`, however small it is.
+                let weight_error = unit.max(floor / (token.max - top).exp2()).min(1.0);
+                for column in &mut token.columns {
+                    column.sum_error += weight_error * column.sum.abs();
+                }
+            }
+            token.rescale(top, error);
+            // The instruction rounds when it adds, see below; its products are exact.
+            for column in &mut token.columns {
+                column.sum_error += TENSOR_ADD * count * column.sum.abs();
+            }
+            (token.max, token.max_error) = (top, error);
+            if self.is_empty() {
+                *self = token;
+            } else {
+                self.max = top;
+                self.max_error = error;
+                self.add(&token);
+            }
         }
     }
 
@@ -188,7 +228,7 @@ pub fn bounds(order: &dyn Order, plan: &Plan, seq: &Sequence, head: usize, row: 
             lse: 0.0,
         };
     }
-    let dot = (order.dot_roundings(config) + 1.0) * U;
+    let dot = (order.dot_roundings(plan) + 1.0) * U;
     let token = |t: usize| {
         let score_error = dot * row.abs_x[t];
         let error = (std::f64::consts::LN_2 * score_error).exp_m1();

@@ -27,10 +27,10 @@ fn shapes() -> [Case; 3] {
     [
         // Every query head has its own kv head.
         case(&[1024, 1000]).heads(4, 4),
-        // Eight query heads per kv head, one whole head tile.
+        // Eight query heads per kv head.
         case(&[2048]).heads(16, 2),
-        // Half a head tile, lengths that end inside a block, one of them inside the first unit.
-        case(&[777, 1500, 9]).heads(8, 2),
+        // Two warps of query heads; lengths that end inside a block, one of them inside the first.
+        case(&[777, 1500, 9]).heads(48, 2),
     ]
 }
 
@@ -115,7 +115,8 @@ fn keys_and_values_are_requested_once() {
                     ..case.clone()
                 }
                 .split(split);
-                let counters = paged(&Batch::new(&case));
+                let batch = Batch::new(&case);
+                let counters = paged(&batch);
                 for name in ["k_cache", "v_cache"] {
                     let counts = counters.allocations[name];
                     let ratio = counts.loaded as f64 / counts.loaded_per_block as f64;
@@ -125,7 +126,8 @@ fn keys_and_values_are_requested_once() {
                         "{name}: {ratio} {counts:?}\n{case}"
                     );
                     // The least is what the tokens take, for every head tile.
-                    let tiles = case.group().div_ceil(8) * case.num_kv_heads;
+                    let heads = batch.plan.heads_per_cta() as usize;
+                    let tiles = case.group().div_ceil(heads) * case.num_kv_heads;
                     let tokens: usize = case.lens.iter().sum();
                     let sectors = tokens * tiles * case.head_dim * 2 / 32;
                     assert_eq!(counts.loaded_per_block, sectors as u64, "{name}\n{case}");
@@ -137,22 +139,27 @@ fn keys_and_values_are_requested_once() {
 
 #[test]
 fn paging_costs_few_instructions_and_sectors() {
+    let mut misses = String::new();
     for case in shapes() {
         for split in [512, 8192] {
             let batch = Batch::new(&case.clone().split(split));
             let (paged, twin) = (paged(&batch), contiguous(&batch));
             let instructions = paged.total() as f64 / twin.total() as f64;
             let sectors = paged.global().loaded as f64 / twin.global().loaded as f64;
-            println!(
-                "{instructions:.4} {sectors:.4} {case}\n{}",
+            let text = format!(
+                "{} query heads on {}, lengths {:?}, splits of {split}: warp instructions \
+                 {instructions:.4} (without moves {:.4}), sectors {sectors:.4} of the twin's\n{}",
+                case.num_q_heads,
+                case.num_kv_heads,
+                case.lens,
+                paged.total_without_moves() as f64 / twin.total_without_moves() as f64,
                 table(&paged, &twin)
             );
-            let text = table(&paged, &twin);
-            assert!(
-                instructions <= INSTRUCTIONS_TO_TWIN,
-                "{instructions}\n{case}\n{text}"
-            );
-            assert!(sectors <= SECTORS_TO_TWIN, "{sectors}\n{case}\n{text}");
+            println!("{text}");
+            if instructions > INSTRUCTIONS_TO_TWIN || sectors > SECTORS_TO_TWIN {
+                misses += &text;
+            }
         }
     }
+    assert!(misses.is_empty(), "{misses}");
 }

@@ -1,7 +1,7 @@
 //! The CPU back end.
 
 use paged_attention::contiguous::ContiguousInputs;
-use paged_attention::{AttentionConfig, Element, Error, Plan, cpu};
+use paged_attention::{Element, Error, Plan, cpu};
 
 use super::{Backend, Output, collect, with_element};
 use crate::batch::Batch;
@@ -85,8 +85,8 @@ impl Order for Cpu {
     /// The scale's and q's rounding (LOG2_E as f32 is off by less than another), a chain over
     /// vectors of at least 8 lanes, whose products may be rounded, and a tree over 8 lanes. Sixteen
     /// lanes shorten the chain by more than they deepen the tree.
-    fn dot_roundings(&self, config: &AttentionConfig) -> f64 {
-        3.0 + (config.head_dim.div_ceil(8) + 1) as f64 + 3.0
+    fn dot_roundings(&self, plan: &Plan) -> f64 {
+        3.0 + (plan.config().head_dim.div_ceil(8) + 1) as f64 + 3.0
     }
 
     /// Tiles of 24 tokens are summed by lanes, at most 24 / 8 + 16 additions, before they join the

@@ -1,17 +1,19 @@
 //! The shipped PTX, executed by the emulator with every detector on.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use paged_attention::artefacts::PtxSet;
 use paged_attention::emulator::{Emulator, Reports};
-use paged_attention::kernels::geometry::{LaneMap, UNIT_TOKENS, WARPS};
-use paged_attention::{AttentionConfig, Element, Error, Plan};
+use paged_attention::kernels::geometry::{LaneMap, UNIT_TOKENS, WARPS, head_warps};
+use paged_attention::kernels::variants::{DecodeKind, DecodeVariant};
+use paged_attention::{Element, Error, Plan};
 use ptx_emulator::Options;
 
 use super::{Backend, Output, collect, with_element};
 use crate::batch::Batch;
-use crate::bound::{Order, State};
+use crate::bound::{Order, State, TENSOR_ADD, U};
 
 /// A set of PTX files under the emulator.
 pub struct Ptx {
@@ -89,49 +91,77 @@ impl Backend for Ptx {
 pub struct KernelOrder;
 
 impl Order for KernelOrder {
-    /// The scale's and q's rounding (LOG2_E as f32 is off by less than another), one fused
-    /// multiply-add per column of a lane, and the lanes' butterfly.
-    fn dot_roundings(&self, config: &AttentionConfig) -> f64 {
-        let map = LaneMap::new(config.head_dim as u32, config.dtype.bytes());
-        3.0 + f64::from(map.columns() + map.lanes_per_row.ilog2())
-    }
-
-    fn denominator_roundings(&self) -> f64 {
-        0.0
-    }
-
-    /// A lane row adds its tokens of a split in one chain. The rows are merged relative to the
-    /// largest maximum. More than one split: rows of `merge` take splits in turn, each in a chain, and
-    /// are merged in the same way.
-    fn combine(&self, plan: &Plan, len: usize, token: &dyn Fn(usize) -> State) -> State {
-        let config = plan.config();
-        let bytes = config.dtype.bytes();
-        let rows_per_step = |bytes| {
-            let map = LaneMap::new(config.head_dim as u32, bytes);
-            map.rows_per_step as usize
-        };
-        let (unit, warps) = (UNIT_TOKENS as usize, WARPS as usize);
-        let in_turn = |rows: usize,
-                       row_of: &dyn Fn(usize) -> usize,
-                       items: &mut dyn Iterator<Item = (usize, State)>| {
-            let mut states = vec![State::empty(); rows];
-            for (i, state) in items {
-                states[row_of(i)].merge(state);
+    /// The scale's rounding (LOG2_E as f32 is off by less than another) and the product's with it.
+    /// On CUDA cores q's instead, one fused multiply-add per column of a lane, and the lanes'
+    /// butterfly; on tensor cores one addition per column.
+    fn dot_roundings(&self, plan: &Plan) -> f64 {
+        let DecodeVariant {
+            kind,
+            dtype,
+            head_dim,
+            ..
+        } = *plan.decode_variant();
+        let sums = match kind {
+            DecodeKind::CudaCore => {
+                let map = LaneMap::new(head_dim, dtype.bytes());
+                f64::from(map.columns() + map.lanes_per_row.ilog2())
             }
-            State::merge_all(states)
+            DecodeKind::TensorCore => f64::from(head_dim) * TENSOR_ADD / U,
         };
-        let split_tokens = plan.split_tokens() as usize;
-        let per_step = rows_per_step(bytes);
-        let row_of = |t: usize| t / unit % warps * per_step + t % unit % per_step;
-        let mut splits = (0..len).step_by(split_tokens).map(|begin| {
-            let end = len.min(begin + split_tokens);
-            let mut tokens = (begin..end).map(|t| (t - begin, token(t)));
-            in_turn(warps * per_step, &row_of, &mut tokens)
-        });
-        if len <= split_tokens {
-            return splits.next().unwrap_or_else(State::empty);
-        }
-        let rows = warps * rows_per_step(4);
-        in_turn(rows, &|i| i % rows, &mut splits.enumerate())
+        3.0 + sums
     }
+
+    /// On tensor cores four lanes add up their denominators at the end.
+    fn denominator_roundings(&self) -> f64 {
+        2.0
+    }
+
+    /// The states of a split are merged relative to the largest maximum. More than one split: lane
+    /// rows of `merge` take splits in turn, each in a chain, and are merged in the same way.
+    fn combine(&self, plan: &Plan, len: usize, token: &dyn Fn(usize) -> State) -> State {
+        let split_tokens = plan.split_tokens() as usize;
+        let splits = (0..len).step_by(split_tokens).map(|begin| {
+            let tokens = begin..len.min(begin + split_tokens);
+            match plan.decode_variant().kind {
+                DecodeKind::CudaCore => cuda_cores(plan, tokens, token),
+                DecodeKind::TensorCore => tensor_cores(plan, tokens, token),
+            }
+        });
+        let splits: Vec<State> = splits.collect();
+        if splits.len() == 1 {
+            return splits.into_iter().next().unwrap_or_else(State::empty);
+        }
+        let rows = WARPS * LaneMap::new(plan.config().head_dim as u32, 4).rows_per_step;
+        let mut states = vec![State::empty(); rows as usize];
+        for (i, split) in splits.into_iter().enumerate() {
+            states[i % rows as usize].merge(split);
+        }
+        State::merge_all(states)
+    }
+}
+
+/// Units of 16 tokens go to the warps in turn; a lane row of a warp adds its tokens in one chain.
+fn cuda_cores(plan: &Plan, tokens: Range<usize>, token: &dyn Fn(usize) -> State) -> State {
+    let DecodeVariant {
+        dtype, head_dim, ..
+    } = *plan.decode_variant();
+    let rows = LaneMap::new(head_dim, dtype.bytes()).rows_per_step as usize;
+    let (unit, warps) = (UNIT_TOKENS as usize, WARPS as usize);
+    let mut states = vec![State::empty(); warps * rows];
+    for (i, t) in tokens.enumerate() {
+        states[i / unit % warps * rows + i % unit % rows].merge(token(t));
+    }
+    State::merge_all(states)
+}
+
+/// Units of 16 tokens go to the warps that share no heads in turn, a unit per instruction.
+fn tensor_cores(plan: &Plan, tokens: Range<usize>, token: &dyn Fn(usize) -> State) -> State {
+    let parts = WARPS / head_warps(plan.config().group_size() as u32);
+    let unit = UNIT_TOKENS as usize;
+    let mut states = vec![State::empty(); parts as usize];
+    for (i, begin) in tokens.clone().step_by(unit).enumerate() {
+        let unit = (begin..tokens.end.min(begin + unit)).map(token).collect();
+        states[i % parts as usize].merge_tile(unit, plan.config().dtype);
+    }
+    State::merge_all(states)
 }
