@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use paged_attention::kernels::variants::DecodeKind;
 use paged_attention::reference::{self, Reference};
 use paged_attention::{CacheView, DType, DecodeInputs, Element, Error as LibraryError, Plan};
 
@@ -85,17 +86,20 @@ impl Worst {
     }
 }
 
-/// Compares `out` and `lse` of a validated batch with the reference.
+/// Compares `out` and `lse` of a validated batch with the reference. `products` says which units
+/// computed them; the CPU rounds as CUDA cores do.
 ///
 /// # Errors
 /// [`Error::PastBound`] for the element farthest past its bound.
 pub fn check<T: Storage>(
     batch: &Batch<T>,
     plan: &Plan,
+    products: DecodeKind,
     out: &[T],
     lse: &[f32],
 ) -> Result<Worst, Error> {
     let progress = step_bar("checking", batch.tokens());
+    let bounds = |s| Bounds::new(plan, products, batch.seq_lens[s] as usize);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done: Vec<(usize, Result<Worst, LibraryError>)> = vec![];
@@ -104,7 +108,7 @@ pub fn check<T: Storage>(
             if s >= batch.num_seqs() {
                 return done;
             }
-            done.push((s, sequence(batch, plan, s, out, lse)));
+            done.push((s, sequence(batch, &bounds(s), s, out, lse)));
             progress.inc(batch.seq_lens[s] as u64);
         }
     };
@@ -150,7 +154,7 @@ pub fn check<T: Storage>(
 
 fn sequence<T: Storage>(
     batch: &Batch<T>,
-    plan: &Plan,
+    bounds: &Bounds,
     s: usize,
     out: &[T],
     lse: &[f32],
@@ -159,13 +163,17 @@ fn sequence<T: Storage>(
     let (heads, d) = (config.num_q_heads, config.head_dim);
     let inputs = batch.sequence(s);
     let reference: Reference = reference::decode(config, &inputs)?;
-    let bounds = Bounds::new(plan, inputs.seq_lens[0] as usize);
-    let key_norms = key_norms(&inputs);
+    let key_norms = largest_per_head(&inputs, &inputs.k_cache, norm);
+    let values = largest_per_head(&inputs, &inputs.v_cache, largest);
     let mut worst = Worst::default();
     for h in 0..heads {
         let query = &inputs.q.data()[h * d..(h + 1) * d];
-        let key_norm = key_norms[h / config.group_size()];
-        let score = f64::from(config.scale).abs() * norm(query) * key_norm;
+        let kv_head = h / config.group_size();
+        let row = RowFacts {
+            score: f64::from(config.scale).abs() * norm(query) * key_norms[kv_head],
+            lse: reference.lse[h],
+            value: values[kv_head],
+        };
         for i in 0..d {
             let at = h * d + i;
             let expected = reference.out[at];
@@ -174,7 +182,7 @@ fn sequence<T: Storage>(
                 index: vec![s, h, i],
                 found: out[s * heads * d + at].to_f32().into(),
                 expected,
-                bound: bounds.out(T::DTYPE, expected, reference.abs_out[at], score),
+                bound: bounds.out(&row, expected, reference.abs_out[at]),
             });
         }
         let expected = reference.lse[h];
@@ -183,85 +191,136 @@ fn sequence<T: Storage>(
             index: vec![s, h],
             found: lse[s * heads + h].into(),
             expected,
-            bound: bounds.lse(expected, score),
+            bound: bounds.lse(&row),
         });
     }
     Ok(worst)
 }
 
-/// Per kv head, the largest Euclidean norm of a live key.
-fn key_norms<T: Element>(inputs: &DecodeInputs<'_, T>) -> Vec<f64> {
-    let k: &CacheView<'_, T> = &inputs.k_cache;
-    let (strides, d) = (k.strides(), k.head_dim());
-    let mut norms = vec![0.0f64; k.num_kv_heads()];
+/// Per kv head, the largest `size` of a live row of `cache`; `inputs` are one sequence.
+fn largest_per_head<T: Element>(
+    inputs: &DecodeInputs<'_, T>,
+    cache: &CacheView<'_, T>,
+    size: impl Fn(&[T]) -> f64,
+) -> Vec<f64> {
+    let (strides, block_size) = (cache.strides(), cache.block_size());
+    let mut sizes = vec![0.0f64; cache.num_kv_heads()];
     for t in 0..inputs.seq_lens[0] as usize {
-        let block = inputs.block_table.entries()[t / k.block_size()] as usize;
-        for (head, largest) in norms.iter_mut().enumerate() {
-            let at =
-                block * strides.block + t % k.block_size() * strides.token + head * strides.head;
-            *largest = largest.max(norm(&k.data()[at..at + d]));
+        let block = inputs.block_table.entries()[t / block_size] as usize;
+        let start = block * strides.block + t % block_size * strides.token;
+        for (head, largest) in sizes.iter_mut().enumerate() {
+            let start = start + head * strides.head;
+            let row = &cache.data()[start..start + cache.head_dim()];
+            *largest = largest.max(size(row));
         }
     }
-    norms
+    sizes
 }
 
+/// Euclidean norm.
 fn norm<T: Element>(row: &[T]) -> f64 {
     let square = |x: &T| f64::from(x.to_f32()).powi(2);
     row.iter().map(square).sum::<f64>().sqrt()
 }
 
-/// Bounds of the rounding error, for any back end. With u = 2⁻²⁴ and every step in f32:
+/// Largest magnitude.
+fn largest<T: Element>(row: &[T]) -> f64 {
+    let magnitude = |x: &T| f64::from(x.to_f32()).abs();
+    row.iter().map(magnitude).fold(0.0, f64::max)
+}
+
+/// What the bounds of one (sequence, query head) rest on.
+struct RowFacts {
+    /// X = |scale|·‖q‖·max‖k‖: no score is larger.
+    score: f64,
+    /// Log-sum-exp of the scores.
+    lse: f64,
+    /// Largest |v|.
+    value: f64,
+}
+
+/// Bounds of the rounding error, for any back end. With u = 2⁻²⁴ and every sum in f32:
 ///
-/// Scores. x = scale·q·k is summed in a chain of at most d/8 + 5 additions, after roundings of the
-/// scale, of scale·log2(e) and of their product with q; the maximum is subtracted, a number of the
-/// same size. With X = |scale|·‖q‖·max‖k‖, which bounds Σ|scale·qᵢ·kᵢ| and |x|, the error of
-/// x − max is at most (d/8 + 12)·u·X.
+/// Scores. x = scale·q·k is summed in a chain of at most d/8 + 5 additions, d on tensor cores, after
+/// roundings of the scale, of scale·log2(e) and of their product with q; the maximum is subtracted,
+/// a number of the same size. X bounds Σ|scale·qᵢ·kᵢ| and |x|, so the error of x − max is at most
+/// (chain + 7)·u·X.
 ///
 /// Sums. A weight 2^x has a relative error of at most 4u (`ex2.approx`: 2⁻²²). The weighted sums of
 /// a split of at most 8192 tokens are chains of at most min(L, 2048) additions, with a rescale at
 /// most once in 24 of them (CPU: chains of 2040, tiles of 24 tokens), or of a quarter as many with
 /// a rescale each (PTX: four warps): in both cases, at 1 + 5 roundings of u per rescaled addition,
-/// at most 1.5·min(L, 2048)·u. Merging n splits adds at most 6·n·u. The warps' and rows' own
-/// merges, the division and the rest are the constant 40.
+/// at most 1.5·min(L, 2048)·u. Tensor cores add 16 tokens at a time, also where one warp has all
+/// tokens of a split, and may truncate where others round: twice that, and without the quarter,
+/// 4·min(L, 8192)·u. Merging n splits adds at most 6·n·u. The warps' and rows' own merges, the
+/// division and the rest are the constant 40.
 ///
 /// All of it is relative to the weights, so it enters once for the numerator and once for the
-/// denominator: |Δout| ≤ (e^(2ε) − 1)·Σp|v| with ε the sum of the above. Storing rounds once more.
+/// denominator: |Δout| ≤ (e^(2ε) − 1)·Σp|v| with ε the sum of the above.
+///
+/// Tensor cores multiply v by weights that are rounded to the storage type: at most u_P·Σp|v|, and
+/// for weights among the subnormal numbers half their distance, relative to a denominator that is
+/// at least 1 and at least e^(lse − X).
+///
+/// Storing rounds once more.
 struct Bounds {
-    head_dim: f64,
+    dtype: DType,
+    products: DecodeKind,
+    /// Roundings of a score.
+    scores: f64,
+    /// Roundings of the sums.
     sums: f64,
+    /// Tokens.
+    len: f64,
 }
 
 impl Bounds {
-    fn new(plan: &Plan, len: usize) -> Self {
+    fn new(plan: &Plan, products: DecodeKind, len: usize) -> Self {
+        let d = plan.config().head_dim as f64;
         let splits = match len.div_ceil(plan.split_tokens() as usize) {
             0 | 1 => 0,
             n => n,
         };
+        let (chain, tokens) = match products {
+            DecodeKind::CudaCore => (d / 8.0 + 5.0, 1.5 * len.min(2048) as f64),
+            DecodeKind::TensorCore => (2.0 * d, 4.0 * len.min(8192) as f64),
+        };
         Self {
-            head_dim: plan.config().head_dim as f64,
-            sums: 40.0 + 1.5 * len.min(2048) as f64 + 6.0 * splits as f64,
+            dtype: plan.config().dtype,
+            products,
+            scores: chain + 7.0,
+            sums: 40.0 + tokens + 6.0 * splits as f64,
+            len: len as f64,
         }
     }
 
-    /// Relative error of a weight's share in a sum, for scores up to `score`.
-    fn relative(&self, score: f64) -> f64 {
-        ((self.head_dim / 8.0 + 12.0) * score + self.sums) * U
-    }
-
-    fn out(&self, dtype: DType, expected: f64, abs_out: f64, score: f64) -> f64 {
-        // Unit roundoff, and half the distance of the smallest numbers.
-        let (unit, least) = match dtype {
+    /// Unit roundoff of the storage type, and half the distance of its smallest numbers.
+    fn storage(&self) -> (f64, f64) {
+        match self.dtype {
             DType::F32 => (U, 2f64.powi(-150)),
             DType::F16 => (2f64.powi(-11), 2f64.powi(-25)),
             DType::Bf16 => (2f64.powi(-8), 2f64.powi(-134)),
-        };
-        let computed = (2.0 * self.relative(score)).exp_m1() * abs_out;
+        }
+    }
+
+    /// Relative error of a weight's share in a sum.
+    fn relative(&self, row: &RowFacts) -> f64 {
+        (self.scores * row.score + self.sums) * U
+    }
+
+    fn out(&self, row: &RowFacts, expected: f64, abs_out: f64) -> f64 {
+        let (unit, least) = self.storage();
+        let mut computed = (2.0 * self.relative(row)).exp_m1() * abs_out;
+        if self.products == DecodeKind::TensorCore {
+            let denominator = (row.lse - row.score).exp().max(1.0);
+            computed += unit * abs_out + least * self.len * row.value / denominator;
+        }
         computed + unit * (expected.abs() + computed) + least
     }
 
-    fn lse(&self, expected: f64, score: f64) -> f64 {
+    fn lse(&self, row: &RowFacts) -> f64 {
         // ln(l) + m: the error of l, of m, and of adding both.
-        self.relative(score) + 4.0 * U * (score + expected.abs())
+        self.relative(row) + 4.0 * U * (row.score + row.lse.abs())
     }
 }
 
@@ -340,15 +399,20 @@ mod tests {
     #[test]
     fn a_result_is_within_its_bound_and_a_wrong_element_is_named() {
         let (batch, plan, mut out, mut lse) = decoded();
-        let worst = check(&batch, &plan, &out, &lse).expect("the result is right");
+        let worst =
+            check(&batch, &plan, DecodeKind::CudaCore, &out, &lse).expect("the result is right");
         let error = worst.out.map_or(0.0, |d| d.error());
         assert!(error > 0.0 && error < 1e-5, "{error}");
 
         out[(2 * 4 + 3) * 128 + 17] += 1e-4;
-        let text = check(&batch, &plan, &out, &lse).unwrap_err().to_string();
+        let text = check(&batch, &plan, DecodeKind::CudaCore, &out, &lse)
+            .unwrap_err()
+            .to_string();
         assert!(text.starts_with("check: out[2, 3, 17] = "), "{text}");
         out[5] = f32::NAN;
-        let text = check(&batch, &plan, &out, &lse).unwrap_err().to_string();
+        let text = check(&batch, &plan, DecodeKind::CudaCore, &out, &lse)
+            .unwrap_err()
+            .to_string();
         assert!(
             text.starts_with("check: out[0, 0, 5] = NaN, the reference is "),
             "{text}"
@@ -356,7 +420,9 @@ mod tests {
 
         let (_, _, out, _) = decoded();
         lse[6] -= 1e-3;
-        let text = check(&batch, &plan, &out, &lse).unwrap_err().to_string();
+        let text = check(&batch, &plan, DecodeKind::CudaCore, &out, &lse)
+            .unwrap_err()
+            .to_string();
         assert!(text.starts_with("check: lse[1, 2] = "), "{text}");
     }
 
@@ -365,7 +431,10 @@ mod tests {
         let (mut batch, plan, out, lse) = decoded();
         for (s, by) in [(0, -1), (1, -1)] {
             batch.seq_lens[s] += by;
-            assert!(check(&batch, &plan, &out, &lse).is_err(), "sequence {s}");
+            assert!(
+                check(&batch, &plan, DecodeKind::CudaCore, &out, &lse).is_err(),
+                "sequence {s}"
+            );
             batch.seq_lens[s] -= by;
         }
     }

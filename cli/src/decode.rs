@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use paged_attention::cpu::{self, InstructionSet};
+use paged_attention::kernels::variants::DecodeKind;
 use paged_attention::{DeviceLimits, Op, Plan, RowsViewMut, SplitPolicy, emulator};
 
 use crate::args::{DecodeArgs, Device};
@@ -34,7 +35,7 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), Error> {
 
         let result = decode(args, &batch, out)?;
         let checked = match args.check {
-            true => Some(check::check(&batch, &result.plan, &result.out, &result.lse)?),
+            true => Some(check::check(&batch, &result.plan, result.products, &result.out, &result.lse)?),
             false => None,
         };
         write(args, &batch, &result)?;
@@ -52,6 +53,8 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), Error> {
 /// What a back end computed.
 struct Decoded<T> {
     plan: Plan,
+    /// Which units multiplied, or round as they do.
+    products: DecodeKind,
     out: Buffer<T>,
     lse: Buffer<f32>,
 }
@@ -78,7 +81,7 @@ fn decode<T: Storage>(
     let mut lse = Buffer::<f32>::zeroed("lse", num_seqs * num_q_heads)?;
     let rows = RowsViewMut::contiguous(&mut out, num_seqs, num_q_heads, head_dim);
 
-    match args.device {
+    let products = match args.device {
         Device::Auto | Device::Cpu => {
             let threads = limits.sm_count;
             let plural = if threads == 1 { "" } else { "s" };
@@ -94,6 +97,7 @@ fn decode<T: Storage>(
             let start = Instant::now();
             cpu::decode(&plan, &inputs, rows, Some(&mut lse), &mut workspace)?;
             report_speed(batch, start.elapsed(), report)?;
+            DecodeKind::CudaCore
         }
         Device::Emulator => {
             let device = "emulator, every check on, planned as for an H100";
@@ -107,9 +111,15 @@ fn decode<T: Storage>(
             field(report, "time", time(elapsed))?;
             field(report, "K/V", bytes(batch.kv_bytes()))?;
             counters::print(&plan, &reports, elapsed, report)?;
+            plan.decode_variant().kind
         }
-    }
-    Ok(Decoded { plan, out, lse })
+    };
+    Ok(Decoded {
+        plan,
+        products,
+        out,
+        lse,
+    })
 }
 
 fn report_plan(plan: &Plan, out: &mut dyn Write) -> Result<(), Error> {

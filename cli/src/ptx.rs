@@ -40,7 +40,8 @@ fn files(set: &PtxSet) -> Table {
         ("file", Align::Left),
         ("dtype", Align::Left),
         ("head dim", Align::Right),
-        ("query heads per CTA", Align::Left),
+        ("products on", Align::Left),
+        ("query heads per warp", Align::Left),
         ("PTX", Align::Right),
         ("target", Align::Left),
         ("size", Align::Right),
@@ -56,6 +57,7 @@ fn files(set: &PtxSet) -> Table {
             name.into(),
             first.dtype.clone(),
             first.head_dim.to_string(),
+            first.products.clone().unwrap_or_default(),
             tiles.join(", "),
             first.ptx_version.clone(),
             first.target.clone(),
@@ -95,15 +97,15 @@ fn entries(set: &PtxSet) -> Table {
 
 /// Files in the manifest's order.
 fn in_order(set: &PtxSet) -> Vec<(&str, &str)> {
-    let mut names: Vec<&str> = set
-        .manifest()
-        .entries
-        .iter()
-        .map(|e| e.file.as_str())
-        .collect();
-    names.dedup();
-    let file = |name| set.ptx(name).map(|text| (name, text));
-    names.into_iter().filter_map(file).collect()
+    let mut files: Vec<(&str, &str)> = vec![];
+    for entry in &set.manifest().entries {
+        let name = entry.file.as_str();
+        let known = files.iter().any(|&(known, _)| known == name);
+        if let Some(text) = set.ptx(name).filter(|_| !known) {
+            files.push((name, text));
+        }
+    }
+    files
 }
 
 /// `ptx export`.

@@ -191,14 +191,14 @@ fn impossible_samples_are_refused() {
 fn the_emulated_ptx_passes_the_check_and_prints_its_counters() {
     let folder = Folder::new("emulator");
     let (input, output) = (folder.path("in"), folder.path("out"));
-    for (dtype, head_dim) in [("f32", 64), ("f16", 128), ("bf16", 80)] {
+    for (dtype, head_dim) in [("f32", 64), ("f16", 128), ("f16", 256), ("bf16", 80)] {
         let options = format!(
             "--num-seqs 2 --ctx 70..150 --heads 6 --kv-heads 2 --dtype {dtype} --head-dim {head_dim}"
         );
         sample(&input, &options);
         let (_, text) = decode(&input, &output, "--device emulator --check --split 64");
         for expected in [
-            format!("decode_{dtype}_d{head_dim}_h8"),
+            format!("decode_{dtype}_d{head_dim}_"),
             format!("merge_{dtype}_d{head_dim}"),
             "warp instructions".into(),
             "k_cache sectors".into(),

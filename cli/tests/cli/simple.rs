@@ -46,7 +46,10 @@ fn ptx_list_names_every_file_and_every_entry() {
     assert!(!set.manifest().entries.is_empty());
     let files = run(&["ptx", "list"]).success();
     for (name, _) in set.files() {
-        assert!(files.contains(name), "{name} in\n{files}");
+        let lines = files
+            .lines()
+            .filter(|line| line.contains(&format!(" {name} ")));
+        assert_eq!(lines.count(), 1, "{name} in\n{files}");
     }
     let entries = run(&["ptx", "list", "--entries"]).success();
     for entry in &set.manifest().entries {
