@@ -101,17 +101,10 @@ impl<'a> Cx<'a> {
         if (min..=max).contains(&found) {
             return Ok(());
         }
-        Err(LoadError::Operand {
-            line: self.raw.line,
-            instruction: self.raw.text.clone(),
-            index: found.min(max),
-            wanted: if found < min {
-                "present".into()
-            } else {
-                "absent".into()
-            },
-            found: format!("one of {found} operands"),
-        })
+        if found < min {
+            return Err(self.operand_error(found, "present"));
+        }
+        Err(self.operand_error(max, "absent"))
     }
 }
 

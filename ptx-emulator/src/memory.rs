@@ -226,7 +226,9 @@ impl Memory {
             next: base.max(GLOBAL_BASE),
             modules: HashMap::new(),
         };
-        Memory { state: Mutex::new(state) }
+        Memory {
+            state: Mutex::new(state),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,7 @@ use super::{Parser, Result1, integer};
 use crate::ast::{Base, Func, Operand, RawInst, Special};
 use crate::error::LoadError;
 use crate::lex::Kind;
+use crate::table::Opcode;
 
 /// Deepest nesting of `{ }` and of operands.
 const MAX_DEPTH: u32 = 64;
@@ -108,6 +109,13 @@ impl<'a> Parser<'a> {
         let text = self.word("an opcode")?.to_string();
         if text.starts_with(['.', '%', '$']) {
             return Err(LoadError::syntax(line, "an opcode", &format!("`{text}`")));
+        }
+        // Other opcodes may have operands of other shapes: refused before those are looked at.
+        if Opcode::from_name(text.split('.').next().unwrap_or("")).is_none() {
+            return Err(LoadError::Unsupported {
+                line,
+                instruction: text,
+            });
         }
         let mut operands = Vec::new();
         while !self.take(b';') {

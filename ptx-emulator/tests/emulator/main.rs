@@ -5,6 +5,7 @@ mod support;
 mod counters;
 mod divergence;
 mod faults;
+mod foreign;
 mod host;
 mod instructions;
 mod loading;
