@@ -141,11 +141,12 @@ pub struct Copy2d {
 #[macro_export]
 macro_rules! expect {
     ($name:ident: $call:expr) => {{
-        // SAFETY: every pointer below is null where the call allows it, or to a live local.
         #[allow(
             unused_unsafe,
-            reason = "some calls are to safe helpers that make them"
+            clippy::macro_metavars_in_unsafe,
+            reason = "every call of this interface is unsafe, and some are made by safe helpers"
         )]
+        // SAFETY: every pointer below is null where the call allows it, or to a live local.
         let number = unsafe { $call };
         assert_eq!(
             $crate::api::error_name(number),

@@ -98,9 +98,7 @@ fn the_shared_object_exports_the_api_under_the_drivers_soname() {
         c"cuArray3DCreate_v2",
     ] {
         // SAFETY: a live library and a string.
-        assert!(
-            !unsafe { dlsym(library, name.as_ptr()) }.is_null(),
-            "{name:?}"
-        );
+        let address = unsafe { dlsym(library, name.as_ptr()) };
+        assert!(!address.is_null(), "{name:?}");
     }
 }
