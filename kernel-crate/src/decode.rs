@@ -14,10 +14,10 @@
 use crate::abi::DecodeArgs;
 use crate::device::element::Element;
 use crate::device::{math, memory, warp};
-use crate::geometry::{LaneMap, STAGES, UNIT_TOKENS, WARP, WARPS};
+use crate::geometry::{LaneMap, STAGES, UNIT_TOKENS, WARP};
 use crate::offsets::row_offset;
 use crate::softmax::{States, finite};
-use crate::tokens::{LaneSlice, TokenSource};
+use crate::tokens::{LaneSlice, TokenSource, UNIT_STRIDE};
 use crate::work::Work;
 
 /// The kernel's body.
@@ -78,26 +78,23 @@ pub unsafe fn decode<
     let stage_bytes = map.stage_bytes();
     let ring = memory::dynamic_shared() + warp * (STAGES * 2 * stage_bytes) + lane * 16;
     let slice = LaneSlice { row: lane_row, column: lane_chunk * map.chunk, bytes };
-    let mut source = S::new(args, work.seq, work.kv_head, slice);
 
     let tile_tokens = ROWS * STEPS;
-    let unit_stride = UNIT_TOKENS * WARPS;
     // Token of the next tile to copy, and of the tile to compute.
     let mut copy_unit = work.begin + warp * UNIT_TOKENS;
     let mut copy_row = 0;
     let mut token = copy_unit;
     let mut stage = 0;
     let mut states = States::<H, COLS>::EMPTY;
-    // SAFETY: `len` bounds the live tokens; all lanes are here.
-    unsafe { source.fetch(copy_unit, end) };
+    // SAFETY: by this function's contract; all lanes are here.
+    let mut source = unsafe { S::new(args, work.seq, work.kv_head, slice, copy_unit, end) };
     let mut started = false;
     // `end` is 0 for the empty sequence: no unit starts before it.
     while token < end {
         if copy_unit < end {
             if copy_row == 0 {
-                source.enter(copy_unit);
-                // SAFETY: as above.
-                unsafe { source.fetch(copy_unit + unit_stride, end) };
+                // SAFETY: `copy_unit` is the warp's and live; all lanes are here.
+                unsafe { source.enter(copy_unit) };
             }
             let base = ring + stage * (2 * stage_bytes);
             let first = copy_unit + copy_row + lane_row;
@@ -119,7 +116,7 @@ pub unsafe fn decode<
             copy_row += tile_tokens;
             if copy_row == UNIT_TOKENS {
                 copy_row = 0;
-                copy_unit += unit_stride;
+                copy_unit += UNIT_STRIDE;
             }
         }
         memory::copy_commit();
@@ -139,7 +136,7 @@ pub unsafe fn decode<
         }
         token += tile_tokens;
         if (token - work.begin) % UNIT_TOKENS == 0 {
-            token += unit_stride - UNIT_TOKENS;
+            token += UNIT_STRIDE - UNIT_TOKENS;
         }
     }
     memory::copy_wait::<0>();

@@ -18,7 +18,7 @@ use crate::geometry::{
 };
 use crate::offsets::row_offset;
 use crate::softmax::{combine, finite};
-use crate::tokens::{LaneSlice, TokenSource};
+use crate::tokens::{LaneSlice, TokenSource, UNIT_STRIDE};
 use crate::work::Work;
 
 /// A lane's part of 16 rows: maximum and denominator of rows g and g + 8, and the output's
@@ -70,25 +70,22 @@ pub unsafe fn decode_mma<
     let ring = memory::dynamic_shared();
     let (lane_row, lane_chunk) = (lane / map.lanes_per_row, lane % map.lanes_per_row);
     let slice = LaneSlice { row: lane_row, column: lane_chunk * 8, bytes: 2 };
-    let mut source = S::new(args, work.seq, work.kv_head, slice);
     let copy_to = ring + warp * (2 * tile_bytes) + lane_row * map.row_bytes + lane_chunk * 16;
     // Row addresses of this lane for `load_matrices`, in the first tile of the ring.
     let k_row = ring + (lane % 8 + lane / 16 * 8) * map.row_bytes + lane / 8 % 2 * 16;
     let v_row = ring + tile_bytes + lane % 16 * map.row_bytes + lane / 16 * 16;
 
-    let tile_tokens = UNIT_TOKENS * WARPS;
     let mut copy_unit = work.begin + warp * UNIT_TOKENS;
     let mut token = work.begin;
     let mut stage = 0;
-    // SAFETY: `end` bounds the live tokens; all lanes are here.
-    unsafe { source.fetch(copy_unit, end) };
+    // SAFETY: by this function's contract; all lanes are here.
+    let mut source = unsafe { S::new(args, work.seq, work.kv_head, slice, copy_unit, end) };
     let mut started = false;
     // Every warp of the CTA takes the same turns.
     while token < end {
         if copy_unit < end {
-            source.enter(copy_unit);
-            // SAFETY: as above.
-            unsafe { source.fetch(copy_unit + tile_tokens, end) };
+            // SAFETY: `copy_unit` is the warp's and live; all lanes are here.
+            unsafe { source.enter(copy_unit) };
             let base = copy_to + stage * stage_bytes;
             let copy = |step: u32, k: u64, v: u64| {
                 let live = copy_unit + lane_row + step * ROWS < end;
@@ -106,7 +103,7 @@ pub unsafe fn decode_mma<
             // SAFETY: `copy_unit` and `end` are the warp's, so all lanes are here.
             unsafe { source.tile::<STEPS, ROWS>(0, copy) };
         }
-        copy_unit += tile_tokens;
+        copy_unit += UNIT_STRIDE;
         memory::copy_commit();
         stage ^= 1;
         if !started {
@@ -127,7 +124,7 @@ pub unsafe fn decode_mma<
         }
         // SAFETY: as above; the next turn's copies overwrite what was read here.
         unsafe { order(head_warps) };
-        token += tile_tokens;
+        token += UNIT_STRIDE;
     }
     memory::copy_wait::<0>();
 
@@ -228,11 +225,20 @@ unsafe fn compute<T: MmaElement, const KT: usize, const NT: usize>(
             T::multiply_add(&mut s[1], &q[k], [b2, b3]);
         }
     }
-    let column = first + warp::thread() % 4 * 2;
     for n in 0..2 {
         for j in 0..4 {
-            let live = column + n as u32 * 8 + (j as u32 & 1) < end;
-            s[n][j] = if live { s[n][j] * scale_log2 } else { f32::NEG_INFINITY };
+            s[n][j] *= scale_log2;
+        }
+    }
+    // The last tile alone has dead tokens; `first` and `end` are the warp's.
+    if first + UNIT_TOKENS > end {
+        let column = first + warp::thread() % 4 * 2;
+        for n in 0..2 {
+            for j in 0..4 {
+                if column + n as u32 * 8 + (j as u32 & 1) >= end {
+                    s[n][j] = f32::NEG_INFINITY;
+                }
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::abi::DecodeArgs;
 use crate::device::math::{advance, nounroll, opaque};
 use crate::device::{memory, warp};
-use crate::geometry::UNIT_TOKENS;
+use crate::geometry::{UNIT_TOKENS, WARP, WARPS};
 use crate::offsets::{BlockDivisor, slot_offset};
 
 /// Which part of the rows a lane reads.
@@ -21,19 +21,23 @@ pub struct LaneSlice {
     pub bytes: u32,
 }
 
+/// Tokens from one of a warp's units to its next: the CTA's other warps take those between.
+pub const UNIT_STRIDE: u32 = UNIT_TOKENS * WARPS;
+
 /// Gives the addresses of K and V rows, unit by unit and tile by tile.
 pub trait TokenSource {
-    /// The source for one sequence and kv head; `slice` is this lane's part.
-    fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice) -> Self;
-
-    /// Starts to fetch what [`enter`](Self::enter) needs for the unit at token `start`, if `start < end`.
+    /// The source for one sequence and kv head, whose first unit is at token `start` and whose live
+    /// tokens end at `end`; `slice` is this lane's part.
     ///
     /// # Safety
     /// The caller's arguments uphold the kernel's contract; all lanes call it together.
-    unsafe fn fetch(&mut self, start: u32, end: u32);
+    unsafe fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice, start: u32, end: u32) -> Self;
 
-    /// Enters the unit at token `start`, the one that was fetched last.
-    fn enter(&mut self, start: u32);
+    /// Enters the unit at token `start`, which is the first one, or `UNIT_STRIDE` past the last.
+    ///
+    /// # Safety
+    /// All lanes call it together, and `start` is a live token.
+    unsafe fn enter(&mut self, start: u32);
 
     /// Calls `row(step, k_address, v_address)` for every step of the tile whose first row is
     /// `first` within the unit, then moves on by the tile.
@@ -75,23 +79,32 @@ impl Rows {
         self.v = self.v.wrapping_add(slot_offset(blocks, rows, v_block, self.v_stride) as u64);
     }
 
-    /// Calls `row` for `STEPS` rows that are `ROWS` rows apart, and moves behind them.
+    /// Calls `row` for `STEPS` rows that are `ROWS` rows apart, and moves behind them if the unit
+    /// has more.
     #[inline(always)]
     fn walk<const STEPS: u32, const ROWS: u32>(&mut self, row: impl Fn(u32, u64, u64)) {
-        let [k_step, v_step] = [self.k_stride, self.v_stride].map(|stride| (ROWS as i64 * stride) as u64);
+        let [k_step, v_step] =
+            [self.k_stride, self.v_stride].map(|stride| (ROWS as i64 * stride) as u64);
         for step in 0..STEPS {
             row(step, self.k, self.v);
-            self.k = advance(self.k, k_step);
-            self.v = advance(self.v, v_step);
+            if step + 1 < STEPS || STEPS * ROWS < UNIT_TOKENS {
+                self.k = advance(self.k, k_step);
+                self.v = advance(self.v, v_step);
+            }
         }
     }
 }
 
 /// Rows behind the block table.
+///
+/// Each lane looks up one token's block and computes its offsets; the others get them by shuffles.
+/// Where blocks are whole units, a unit lies in one block, and the lanes look up the first tokens
+/// of the warp's next `WARP` units; else the tokens of one unit. The lookup is issued a whole
+/// window before its use.
 pub struct Paged {
-    /// Slot 0 of block 0, this lane's chunk.
-    pool: Rows,
-    /// The current tile's rows, when its unit lies in one block.
+    /// Where offsets count from: slot 0 of block 0, or with `unit_in_block` the lane's row from there.
+    origin: Rows,
+    /// The current tile's rows; with `unit_in_block` only.
     rows: Rows,
     lane_row: u32,
     table_row: u64,
@@ -99,56 +112,105 @@ pub struct Paged {
     divisor: BlockDivisor,
     /// Bytes from block to block of K and of V.
     block_bytes: [i64; 2],
-    /// Every unit lies in one block: blocks are whole units, and so are splits.
+    /// Every unit lies in one block.
     unit_in_block: bool,
-    /// Table entry and slot of token `lane % UNIT_TOKENS` of the fetched unit; with
-    /// `unit_in_block` the slot of the unit's first token.
+    /// Units in a window, less 1.
+    window_mask: u32,
+    /// Tokens from a window's start to the token that this lane looks up.
+    ahead: u32,
+    /// End of the live tokens.
+    end: u32,
+    /// Table entry and slot of this lane's token in the next window.
     fetched: (i32, u32),
-    /// The same of the entered unit.
-    entered: (i32, u32),
+    /// Offsets in K and V of this lane's token in the current window.
+    offsets: [u64; 2],
+    /// Units entered so far.
+    units: u32,
+}
+
+impl Paged {
+    /// Starts to fetch the table entries of the window from token `start` on, if any of it is live.
+    ///
+    /// # Safety
+    /// The kernel's arguments uphold its contract.
+    #[inline(always)]
+    unsafe fn fetch(&mut self, start: u32) {
+        if start < self.end {
+            // Lanes past the end look at the last live token again: nothing behind it is read.
+            let token = core::cmp::min(start + self.ahead, self.end - 1);
+            let (column, slot) = self.divisor.column_and_slot(token, self.block_size);
+            // SAFETY: the column is that of a live token, so the entry is live.
+            let entry = unsafe { memory::load_i32(self.table_row + column as u64 * 4) };
+            self.fetched = (entry, slot);
+        }
+    }
+
+    /// Offsets in K and V of the token that `lane` looked up.
+    ///
+    /// # Safety
+    /// All lanes call it together.
+    #[inline(always)]
+    unsafe fn offsets_of(&self, lane: u32) -> [u64; 2] {
+        // SAFETY: by this function's contract.
+        self.offsets.map(|offset| unsafe { warp::shuffle_u64(offset, lane) })
+    }
 }
 
 impl TokenSource for Paged {
     #[inline(always)]
-    fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice) -> Self {
-        let pool = Rows::new(args, kv_head, slice);
+    unsafe fn new(
+        args: &DecodeArgs,
+        seq: u32,
+        kv_head: u32,
+        slice: LaneSlice,
+        start: u32,
+        end: u32,
+    ) -> Self {
+        let unit_in_block = args.block_size % UNIT_TOKENS == 0;
+        let mut origin = Rows::new(args, kv_head, slice);
+        if unit_in_block {
+            origin.skip(0, [0, 0], slice.row);
+        }
         let bytes = slice.bytes as i64;
-        Self {
-            pool,
-            rows: pool,
+        let lane = warp::thread() % WARP;
+        let mut source = Self {
+            origin,
+            rows: origin,
             lane_row: slice.row,
             table_row: args.block_table.wrapping_add((seq as i64 * args.table_stride * 4) as u64),
             block_size: args.block_size,
             divisor: BlockDivisor { magic: args.block_magic, shift: args.block_shift },
             block_bytes: [args.k_block_stride * bytes, args.v_block_stride * bytes],
-            unit_in_block: args.block_size % UNIT_TOKENS == 0,
+            unit_in_block,
+            window_mask: if unit_in_block { WARP - 1 } else { 0 },
+            ahead: if unit_in_block { lane * UNIT_STRIDE } else { lane % UNIT_TOKENS },
+            end,
             fetched: (0, 0),
-            entered: (0, 0),
-        }
+            offsets: [0, 0],
+            units: 0,
+        };
+        // SAFETY: by this function's contract.
+        unsafe { source.fetch(start) };
+        source
     }
 
     #[inline(always)]
-    unsafe fn fetch(&mut self, start: u32, end: u32) {
-        if start < end {
-            // Lanes past the end look at the last live token again: nothing behind it is read.
-            let ahead = core::cmp::min(warp::thread() % UNIT_TOKENS, end - 1 - start);
-            let (column, slot) = self.divisor.column_and_slot(start + ahead, self.block_size);
-            // SAFETY: the column is that of a live token, so the entry is live.
-            let entry = unsafe { memory::load_i32(self.table_row + column as u64 * 4) };
-            let slot = if self.unit_in_block { slot.wrapping_sub(ahead) } else { slot };
-            self.fetched = (entry, slot);
+    unsafe fn enter(&mut self, start: u32) {
+        let unit = self.units & self.window_mask;
+        if unit == 0 {
+            let mut place = Rows { k: 0, v: 0, ..self.origin };
+            place.skip(self.fetched.0, self.block_bytes, self.fetched.1);
+            self.offsets = [place.k, place.v];
+            // SAFETY: by this function's contract.
+            unsafe { self.fetch(start + (self.window_mask + 1) * UNIT_STRIDE) };
         }
-    }
-
-    #[inline(always)]
-    fn enter(&mut self, _start: u32) {
-        self.entered = self.fetched;
         if self.unit_in_block {
-            let (entry, slot) = self.entered;
-            self.rows.k = self.pool.k;
-            self.rows.v = self.pool.v;
-            self.rows.skip(entry, self.block_bytes, slot + self.lane_row);
+            // SAFETY: `block_size` is the same for all lanes, so all of them are here.
+            let [k, v] = unsafe { self.offsets_of(unit) };
+            self.rows.k = self.origin.k.wrapping_add(k);
+            self.rows.v = self.origin.v.wrapping_add(v);
         }
+        self.units += 1;
     }
 
     #[inline(always)]
@@ -164,44 +226,42 @@ impl TokenSource for Paged {
         // Small and odd block sizes. Kept rolled: the code is rarely used, and long.
         for step in 0..opaque(STEPS) {
             nounroll();
-            let owner = first + step * ROWS + self.lane_row;
             // SAFETY: `block_size` is the same for all lanes, so all of them are here.
-            let (entry, slot) = unsafe {
-                (
-                    warp::shuffle_from(self.entered.0 as u32, owner) as i32,
-                    warp::shuffle_from(self.entered.1, owner),
-                )
-            };
-            let mut place = self.pool;
-            place.skip(entry, self.block_bytes, slot);
-            row(step, place.k, place.v);
+            let [k, v] = unsafe { self.offsets_of(first + step * ROWS + self.lane_row) };
+            row(step, self.origin.k.wrapping_add(k), self.origin.v.wrapping_add(v));
         }
     }
 }
 
 /// Rows of one sequence side by side: token t at `seq * block_stride + t * token_stride`.
 pub struct Contiguous {
-    first: Rows,
+    /// The lane's row of the first token of the next unit.
+    next: Rows,
+    /// The current tile's rows.
     rows: Rows,
 }
 
 impl TokenSource for Contiguous {
     #[inline(always)]
-    fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice) -> Self {
-        let mut first = Rows::new(args, kv_head, slice);
+    unsafe fn new(
+        args: &DecodeArgs,
+        seq: u32,
+        kv_head: u32,
+        slice: LaneSlice,
+        start: u32,
+        _end: u32,
+    ) -> Self {
+        let mut next = Rows::new(args, kv_head, slice);
         let bytes = slice.bytes as i64;
         let sequence_bytes = [args.k_block_stride * bytes, args.v_block_stride * bytes];
-        first.skip(seq as i32, sequence_bytes, slice.row);
-        Self { first, rows: first }
+        next.skip(seq as i32, sequence_bytes, start + slice.row);
+        Self { next, rows: next }
     }
 
     #[inline(always)]
-    unsafe fn fetch(&mut self, _start: u32, _end: u32) {}
-
-    #[inline(always)]
-    fn enter(&mut self, start: u32) {
-        self.rows = self.first;
-        self.rows.skip(0, [0, 0], start);
+    unsafe fn enter(&mut self, _start: u32) {
+        self.rows = self.next;
+        self.next.skip(0, [0, 0], UNIT_STRIDE);
     }
 
     #[inline(always)]

@@ -59,6 +59,17 @@ pub unsafe fn shuffle_from(value: u32, lane: u32) -> u32 {
     unsafe { shfl_idx_i32(FULL_MASK, value, lane, WHOLE_WARP) }
 }
 
+/// Two `shfl.sync.idx.b32`: the 64-bit value of lane `lane`, 0..32.
+///
+/// # Safety
+/// All 32 lanes of the warp call it together.
+#[inline(always)]
+pub unsafe fn shuffle_u64(value: u64, lane: u32) -> u64 {
+    // SAFETY: by this function's contract.
+    let [low, high] = [value as u32, (value >> 32) as u32].map(|half| unsafe { shuffle_from(half, lane) });
+    low as u64 | (high as u64) << 32
+}
+
 /// `barrier.sync.aligned 0`: all threads of the CTA arrive; shared memory is ordered across it.
 ///
 /// # Safety
