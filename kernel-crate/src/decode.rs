@@ -92,10 +92,6 @@ pub unsafe fn decode<
     // `end` is 0 for the empty sequence: no unit starts before it.
     while token < end {
         if copy_unit < end {
-            if copy_row == 0 {
-                // SAFETY: `copy_unit` is the warp's and live; all lanes are here.
-                unsafe { source.enter(copy_unit) };
-            }
             let base = ring + stage * (2 * stage_bytes);
             let first = copy_unit + copy_row + lane_row;
             let copy = |step: u32, k: u64, v: u64| {
@@ -112,7 +108,7 @@ pub unsafe fn decode<
                 }
             };
             // SAFETY: `copy_unit` and `end` are the warp's, so all lanes are here.
-            unsafe { source.tile::<STEPS, ROWS>(copy_row, copy) };
+            unsafe { source.tile::<STEPS, ROWS>(copy_unit, copy_row, copy) };
             copy_row += tile_tokens;
             if copy_row == UNIT_TOKENS {
                 copy_row = 0;

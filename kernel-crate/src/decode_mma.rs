@@ -10,6 +10,8 @@
 //! Numerics: products exact, all sums f32; weights are rounded to the storage type for P·V, the
 //!         denominator adds them unrounded.
 
+use core::hint::cold_path;
+
 use crate::abi::DecodeArgs;
 use crate::device::mma::{MmaElement, load_matrices, load_matrices_transposed};
 use crate::device::{math, memory, warp};
@@ -84,8 +86,6 @@ pub unsafe fn decode_mma<
     // Every warp of the CTA takes the same turns.
     while token < end {
         if copy_unit < end {
-            // SAFETY: `copy_unit` is the warp's and live; all lanes are here.
-            unsafe { source.enter(copy_unit) };
             let base = copy_to + stage * stage_bytes;
             let copy = |step: u32, k: u64, v: u64| {
                 let live = copy_unit + lane_row + step * ROWS < end;
@@ -101,12 +101,13 @@ pub unsafe fn decode_mma<
                 }
             };
             // SAFETY: `copy_unit` and `end` are the warp's, so all lanes are here.
-            unsafe { source.tile::<STEPS, ROWS>(0, copy) };
+            unsafe { source.tile::<STEPS, ROWS>(copy_unit, 0, copy) };
         }
         copy_unit += UNIT_STRIDE;
         memory::copy_commit();
         stage ^= 1;
         if !started {
+            cold_path();
             started = true;
             continue;
         }
@@ -166,6 +167,7 @@ unsafe fn order(head_warps: u32) {
         if head_warps == 1 {
             warp::synchronise();
         } else {
+            cold_path();
             warp::barrier();
         }
     }
@@ -232,6 +234,7 @@ unsafe fn compute<T: MmaElement, const KT: usize, const NT: usize>(
     }
     // The last tile alone has dead tokens; `first` and `end` are the warp's.
     if first + UNIT_TOKENS > end {
+        cold_path();
         let column = first + warp::thread() % 4 * 2;
         for n in 0..2 {
             for j in 0..4 {

@@ -4,8 +4,10 @@
 //! addresses of a tile's rows. The decode body is generic over it; the contiguous source exists
 //! to measure what paging costs.
 
+use core::hint::cold_path;
+
 use crate::abi::DecodeArgs;
-use crate::device::math::{advance, nounroll, opaque};
+use crate::device::math::{advance, element, nounroll, opaque};
 use crate::device::{memory, warp};
 use crate::geometry::{UNIT_TOKENS, WARP, WARPS};
 use crate::offsets::{BlockDivisor, slot_offset};
@@ -33,18 +35,17 @@ pub trait TokenSource {
     /// The caller's arguments uphold the kernel's contract; all lanes call it together.
     unsafe fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice, start: u32, end: u32) -> Self;
 
-    /// Enters the unit at token `start`, which is the first one, or `UNIT_STRIDE` past the last.
+    /// Calls `row(step, k_address, v_address)` for every step of the tile whose first row is
+    /// `first` within the unit at token `start`. Tiles come in order, units `UNIT_STRIDE` apart.
     ///
     /// # Safety
     /// All lanes call it together, and `start` is a live token.
-    unsafe fn enter(&mut self, start: u32);
-
-    /// Calls `row(step, k_address, v_address)` for every step of the tile whose first row is
-    /// `first` within the unit, then moves on by the tile.
-    ///
-    /// # Safety
-    /// All lanes call it together.
-    unsafe fn tile<const STEPS: u32, const ROWS: u32>(&mut self, first: u32, row: impl Fn(u32, u64, u64));
+    unsafe fn tile<const STEPS: u32, const ROWS: u32>(
+        &mut self,
+        start: u32,
+        first: u32,
+        row: impl Fn(u32, u64, u64),
+    );
 }
 
 /// Addresses of one lane's chunks of the first row of a tile, and the bytes from row to row.
@@ -114,8 +115,9 @@ pub struct Paged {
     block_bytes: [i64; 2],
     /// Every unit lies in one block.
     unit_in_block: bool,
-    /// Units in a window, less 1.
-    window_mask: u32,
+    /// Tokens from one window to the next, and where the next one starts.
+    window_tokens: u32,
+    next_window: u32,
     /// Tokens from a window's start to the token that this lane looks up.
     ahead: u32,
     /// End of the live tokens.
@@ -123,8 +125,9 @@ pub struct Paged {
     /// Table entry and slot of this lane's token in the next window.
     fetched: (i32, u32),
     /// Offsets in K and V of this lane's token in the current window.
-    offsets: [u64; 2],
-    /// Units entered so far.
+    k_offset: warp::Halves,
+    v_offset: warp::Halves,
+    /// Units done.
     units: u32,
 }
 
@@ -140,19 +143,20 @@ impl Paged {
             let token = core::cmp::min(start + self.ahead, self.end - 1);
             let (column, slot) = self.divisor.column_and_slot(token, self.block_size);
             // SAFETY: the column is that of a live token, so the entry is live.
-            let entry = unsafe { memory::load_i32(self.table_row + column as u64 * 4) };
+            let entry = unsafe { memory::load_i32(element(self.table_row, column, 4)) };
             self.fetched = (entry, slot);
         }
     }
 
-    /// Offsets in K and V of the token that `lane` looked up.
+    /// Addresses in K and V of the row that lane `owner % WARP` looked up.
     ///
     /// # Safety
     /// All lanes call it together.
     #[inline(always)]
-    unsafe fn offsets_of(&self, lane: u32) -> [u64; 2] {
+    unsafe fn row_of(&self, owner: u32) -> [u64; 2] {
         // SAFETY: by this function's contract.
-        self.offsets.map(|offset| unsafe { warp::shuffle_u64(offset, lane) })
+        let (k, v) = unsafe { (self.k_offset.shuffle_from(owner), self.v_offset.shuffle_from(owner)) };
+        [self.origin.k.wrapping_add(k), self.origin.v.wrapping_add(v)]
     }
 }
 
@@ -179,14 +183,17 @@ impl TokenSource for Paged {
             lane_row: slice.row,
             table_row: args.block_table.wrapping_add((seq as i64 * args.table_stride * 4) as u64),
             block_size: args.block_size,
-            divisor: BlockDivisor { magic: args.block_magic, shift: args.block_shift },
+            // Opaque, or LLVM loads both in one piece and takes them apart at every use.
+            divisor: BlockDivisor { magic: opaque(args.block_magic), shift: args.block_shift % 32 },
             block_bytes: [args.k_block_stride * bytes, args.v_block_stride * bytes],
             unit_in_block,
-            window_mask: if unit_in_block { WARP - 1 } else { 0 },
+            window_tokens: if unit_in_block { WARP * UNIT_STRIDE } else { UNIT_STRIDE },
+            next_window: start,
             ahead: if unit_in_block { lane * UNIT_STRIDE } else { lane % UNIT_TOKENS },
             end,
             fetched: (0, 0),
-            offsets: [0, 0],
+            k_offset: warp::Halves::new(0),
+            v_offset: warp::Halves::new(0),
             units: 0,
         };
         // SAFETY: by this function's contract.
@@ -195,40 +202,40 @@ impl TokenSource for Paged {
     }
 
     #[inline(always)]
-    unsafe fn enter(&mut self, start: u32) {
-        let unit = self.units & self.window_mask;
-        if unit == 0 {
-            let mut place = Rows { k: 0, v: 0, ..self.origin };
-            place.skip(self.fetched.0, self.block_bytes, self.fetched.1);
-            self.offsets = [place.k, place.v];
-            // SAFETY: by this function's contract.
-            unsafe { self.fetch(start + (self.window_mask + 1) * UNIT_STRIDE) };
-        }
-        if self.unit_in_block {
-            // SAFETY: `block_size` is the same for all lanes, so all of them are here.
-            let [k, v] = unsafe { self.offsets_of(unit) };
-            self.rows.k = self.origin.k.wrapping_add(k);
-            self.rows.v = self.origin.v.wrapping_add(v);
-        }
-        self.units += 1;
-    }
-
-    #[inline(always)]
     unsafe fn tile<const STEPS: u32, const ROWS: u32>(
         &mut self,
+        start: u32,
         first: u32,
         row: impl Fn(u32, u64, u64),
     ) {
-        if self.unit_in_block {
-            self.rows.walk::<STEPS, ROWS>(row);
-            return;
+        if first == 0 && start == self.next_window {
+            cold_path();
+            let mut place = Rows { k: 0, v: 0, ..self.origin };
+            place.skip(self.fetched.0, self.block_bytes, self.fetched.1);
+            self.k_offset = warp::Halves::new(place.k);
+            self.v_offset = warp::Halves::new(place.v);
+            self.next_window = start + self.window_tokens;
+            // SAFETY: by this function's contract.
+            unsafe { self.fetch(self.next_window) };
         }
-        // Small and odd block sizes. Kept rolled: the code is rarely used, and long.
-        for step in 0..opaque(STEPS) {
-            nounroll();
-            // SAFETY: `block_size` is the same for all lanes, so all of them are here.
-            let [k, v] = unsafe { self.offsets_of(first + step * ROWS + self.lane_row) };
-            row(step, self.origin.k.wrapping_add(k), self.origin.v.wrapping_add(v));
+        if self.unit_in_block {
+            if first == 0 {
+                // SAFETY: `block_size` and `first` are the same for all lanes, so all of them are here.
+                [self.rows.k, self.rows.v] = unsafe { self.row_of(self.units) };
+            }
+            self.rows.walk::<STEPS, ROWS>(row);
+        } else {
+            // Small and odd block sizes. Kept rolled: the code is rarely used, and long.
+            cold_path();
+            for step in 0..opaque(STEPS) {
+                nounroll();
+                // SAFETY: as above.
+                let [k, v] = unsafe { self.row_of(first + step * ROWS + self.lane_row) };
+                row(step, k, v);
+            }
+        }
+        if first + STEPS * ROWS == UNIT_TOKENS {
+            self.units += 1;
         }
     }
 }
@@ -259,17 +266,16 @@ impl TokenSource for Contiguous {
     }
 
     #[inline(always)]
-    unsafe fn enter(&mut self, _start: u32) {
-        self.rows = self.next;
-        self.next.skip(0, [0, 0], UNIT_STRIDE);
-    }
-
-    #[inline(always)]
     unsafe fn tile<const STEPS: u32, const ROWS: u32>(
         &mut self,
-        _first: u32,
+        _start: u32,
+        first: u32,
         row: impl Fn(u32, u64, u64),
     ) {
+        if first == 0 {
+            self.rows = self.next;
+            self.next.skip(0, [0, 0], UNIT_STRIDE);
+        }
         self.rows.walk::<STEPS, ROWS>(row);
     }
 }

@@ -58,6 +58,18 @@ pub fn advance(address: u64, bytes: u64) -> u64 {
     next
 }
 
+/// `mad.wide.u32`: the address of element `index` of an array of elements of `bytes` bytes.
+#[inline(always)]
+pub fn element(array: u64, index: u32, bytes: u32) -> u64 {
+    let address: u64;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        core::arch::asm!("mad.wide.u32 {}, {}, {}, {};", out(reg64) address, in(reg32) index,
+            in(reg32) bytes, in(reg64) array, options(pure, nomem, nostack));
+    }
+    address
+}
+
 /// `mov.b32`: the same number, unknown to the optimiser. A loop with such a bound stays rolled.
 #[inline(always)]
 pub fn opaque(number: u32) -> u32 {

@@ -3,7 +3,7 @@
 //! Whatever all lanes must execute together comes from an LLVM intrinsic: those are convergent, so
 //! LLVM never copies them into the sides of a divergent branch. `asm!` is not, and would be copied.
 
-use core::arch::nvptx;
+use core::arch::{asm, nvptx};
 
 /// Every lane of the warp.
 const FULL_MASK: u32 = u32::MAX;
@@ -49,7 +49,7 @@ pub unsafe fn shuffle_xor(value: f32, lane_mask: u32) -> f32 {
     unsafe { shfl_bfly_f32(FULL_MASK, value, lane_mask, WHOLE_WARP) }
 }
 
-/// `shfl.sync.idx.b32`: the value of lane `lane`, 0..32.
+/// `shfl.sync.idx.b32`: the value of lane `lane % 32`.
 ///
 /// # Safety
 /// All 32 lanes of the warp call it together.
@@ -59,15 +59,42 @@ pub unsafe fn shuffle_from(value: u32, lane: u32) -> u32 {
     unsafe { shfl_idx_i32(FULL_MASK, value, lane, WHOLE_WARP) }
 }
 
-/// Two `shfl.sync.idx.b32`: the 64-bit value of lane `lane`, 0..32.
-///
-/// # Safety
-/// All 32 lanes of the warp call it together.
-#[inline(always)]
-pub unsafe fn shuffle_u64(value: u64, lane: u32) -> u64 {
-    // SAFETY: by this function's contract.
-    let [low, high] = [value as u32, (value >> 32) as u32].map(|half| unsafe { shuffle_from(half, lane) });
-    low as u64 | (high as u64) << 32
+/// A 64-bit value ready to be shuffled: its halves in a register each.
+#[derive(Clone, Copy)]
+pub struct Halves {
+    low: u32,
+    high: u32,
+}
+
+impl Halves {
+    /// `mov.b64`: takes the value apart.
+    #[inline(always)]
+    pub fn new(value: u64) -> Self {
+        let (low, high): (u32, u32);
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("mov.b64 {{{}, {}}}, {};", out(reg32) low, out(reg32) high, in(reg64) value,
+                options(pure, nomem, nostack));
+        }
+        Self { low, high }
+    }
+
+    /// Two `shfl.sync.idx.b32`: the value of lane `lane % 32`.
+    ///
+    /// # Safety
+    /// All 32 lanes of the warp call it together.
+    #[inline(always)]
+    pub unsafe fn shuffle_from(&self, lane: u32) -> u64 {
+        let value: u64;
+        // SAFETY: the shuffles by this function's contract; `mov.b64` joins registers.
+        unsafe {
+            let low = shuffle_from(self.low, lane);
+            let high = shuffle_from(self.high, lane);
+            asm!("mov.b64 {}, {{{}, {}}};", out(reg64) value, in(reg32) low, in(reg32) high,
+                options(pure, nomem, nostack));
+        }
+        value
+    }
 }
 
 /// `barrier.sync.aligned 0`: all threads of the CTA arrive; shared memory is ordered across it.
