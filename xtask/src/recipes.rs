@@ -13,6 +13,9 @@ pub fn run() -> Result<()> {
     let target = root().join("target/recipes");
 
     println!("== cudarc");
+    run_command(&mut cargo(
+        "fmt --check --manifest-path examples/cudarc/Cargo.toml",
+    ))?;
     let mut cudarc =
         cargo("run --release --quiet --locked --manifest-path examples/cudarc/Cargo.toml");
     run_command(driver.environment(cudarc.env("CARGO_TARGET_DIR", target.join("cudarc"))))
