@@ -44,10 +44,10 @@ impl Warp {
         cta.check_shared(env, self, &request)?;
         let mut rows: [Rows; 4] = [[[0; 16]; 8]; 4];
         for lane in request.lanes() {
-            cta.check_shared_read(env, self, &request, lane as u32)?;
             if env.detectors.races {
                 self.ordered_for_all(env, cta, &request, lane, mask)?;
             }
+            cta.check_shared_written(env, self, &request, lane as u32)?;
             let from = addresses[lane] as usize;
             rows[lane / 8][lane % 8].copy_from_slice(&cta.shared[from..from + 16]);
         }
@@ -57,9 +57,8 @@ impl Warp {
         Ok(())
     }
 
-    /// The lane that gives a row's address is not the one that gets its elements, so the row
-    /// must be ordered for others too. One other lane is enough: whichever lane wrote the row,
-    /// one of the two that are asked is not it.
+    /// The lane that gives a row's address is not the one that gets its elements: the whole warp
+    /// reads the row.
     fn ordered_for_all(
         &self,
         env: &Env<'_>,
@@ -68,20 +67,18 @@ impl Warp {
         lane: usize,
         mask: u32,
     ) -> Res<()> {
-        let other = (lane as u32 + 1) % 32;
-        if mask >> other & 1 == 0 {
-            return Ok(());
-        }
-        let (pc, first) = (request.pc, request.addresses[lane] as usize / 4);
+        let pc = request.pc;
+        let first = request.addresses[lane] as usize / 4;
         for word in first..first + 4 {
+            let lane = lane as u32;
             let who = Who {
                 warp: self.id,
-                lane: other,
+                lane,
                 clocks: &self.clocks,
                 pc,
             };
-            if let Err(conflict) = cta.shadow.read(word, 0xf, who) {
-                return Err(cta.conflict(env, self.id, other, pc, Access::Read, conflict));
+            if let Err((lane, conflict)) = cta.shadow.read_by_warp(word, who, mask) {
+                return Err(cta.conflict(env, self.id, lane, pc, Access::Read, conflict));
             }
         }
         Ok(())

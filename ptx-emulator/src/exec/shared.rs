@@ -6,7 +6,7 @@ use super::race::Who;
 use super::warp::Warp;
 use super::{Env, Res};
 use crate::code::AtomOp;
-use crate::fault::{Access, FaultKind, Space};
+use crate::fault::{FaultKind, Space};
 
 /// Bits of the bytes that an access of `bytes` bytes touches in a word.
 #[inline]
@@ -69,12 +69,11 @@ impl Cta {
         let Request {
             pc, bytes, access, ..
         } = *request;
-        let address = request.addresses[lane as usize];
-        let first = (address >> 2) as usize;
-        let bits = within(address, bytes);
-        for word in first..first + bytes.div_ceil(4) as usize {
-            // An atomic update has been checked as a write.
-            if env.detectors.races && access == Access::Read {
+        if env.detectors.races {
+            let address = request.addresses[lane as usize];
+            let first = (address >> 2) as usize;
+            let bits = within(address, bytes);
+            for word in first..first + bytes.div_ceil(4) as usize {
                 let who = Who {
                     warp: warp.id,
                     lane,
@@ -85,23 +84,44 @@ impl Cta {
                     return Err(self.conflict(env, warp.id, lane, pc, access, conflict));
                 }
             }
-            let missing = bits & !self.shared_written[word];
-            if env.detectors.uninitialised && missing != 0 {
-                let first = word as u64 * 4 + u64::from(missing.trailing_zeros());
-                let nearest = self.nearest_shared(env, first);
-                let space = Space::Shared;
-                let kind = FaultKind::Uninitialised {
-                    space,
-                    access,
-                    address,
-                    bytes,
-                    first,
-                    nearest,
-                };
-                return Err(self.fault(env, warp.id, lane, pc, kind));
-            }
         }
-        Ok(())
+        self.check_shared_written(env, warp, request, lane)
+    }
+
+    /// Uninitialised bytes of one lane's read.
+    pub(crate) fn check_shared_written(
+        &self,
+        env: &Env<'_>,
+        warp: &Warp,
+        request: &Request<'_>,
+        lane: u32,
+    ) -> Res<()> {
+        if !env.detectors.uninitialised {
+            return Ok(());
+        }
+        let Request {
+            pc, bytes, access, ..
+        } = *request;
+        let address = request.addresses[lane as usize];
+        let first = (address >> 2) as usize;
+        let bits = within(address, bytes);
+        let written = &self.shared_written[first..first + bytes.div_ceil(4) as usize];
+        let Some(word) = written.iter().position(|w| bits & !w != 0) else {
+            return Ok(());
+        };
+        let missing = bits & !written[word];
+        let first = (first + word) as u64 * 4 + u64::from(missing.trailing_zeros());
+        let nearest = self.nearest_shared(env, first);
+        let space = Space::Shared;
+        let kind = FaultKind::Uninitialised {
+            space,
+            access,
+            address,
+            bytes,
+            first,
+            nearest,
+        };
+        Err(self.fault(env, warp.id, lane, pc, kind))
     }
 
     /// Races of one lane's write.
@@ -207,7 +227,7 @@ impl Cta {
             if env.detectors.races {
                 self.check_shared_write(env, warp, request, lane as u32)?;
             }
-            self.check_shared_read(env, warp, request, lane as u32)?;
+            self.check_shared_written(env, warp, request, lane as u32)?;
             let address = request.addresses[lane] as usize;
             let [value, _] = self.load_shared_bytes(address, op.bytes as usize);
             old[lane] = value;

@@ -165,7 +165,7 @@ impl Tally {
                 bank_load(&addresses[first..first + group], lanes, bytes)
             };
             self.shared.wavefronts += u64::from(most);
-            self.shared.least_wavefronts += u64::from(distinct.div_ceil(32));
+            self.shared.least_wavefronts += u64::from(distinct.div_ceil(group as u32));
         }
     }
 
@@ -181,24 +181,29 @@ impl Tally {
     }
 }
 
-/// The most distinct words that one bank serves, and the distinct words of all banks.
+/// The most distinct units that one bank (of the unit's width) serves, and the distinct units of
+/// all banks. A unit is one lane's access: all are aligned to their size, so that two lanes touch
+/// the same unit or have no word in common.
 fn bank_load(addresses: &[u64], lanes: u32, bytes: u32) -> (u32, u32) {
-    let per_lane = u64::from(bytes.div_ceil(4));
-    let mut words = [0u64; 32];
+    let shift = bytes.max(4).trailing_zeros();
+    let last_bank = (128 >> shift) - 1;
+    let mut units = [(0u32, 0u64); 32];
     let mut count = 0;
     let mut load = [0u32; 32];
     for (lane, address) in addresses.iter().enumerate() {
         if lanes >> lane & 1 == 0 {
             continue;
         }
-        for word in (address >> 2)..(address >> 2) + per_lane {
-            // Lanes that ask for the same word share it.
-            if !words[..count].contains(&word) {
-                words[count] = word;
-                count += 1;
-                load[(word & 31) as usize] += 1;
-            }
+        let unit = address >> shift;
+        let bank = unit as u32 & last_bank;
+        let load = &mut load[bank as usize];
+        // Lanes that ask for the same unit share it.
+        if *load != 0 && units[..count].contains(&(bank, unit)) {
+            continue;
         }
+        units[count] = (bank, unit);
+        count += 1;
+        *load += 1;
     }
     (load.into_iter().max().unwrap_or(0), count as u32)
 }
