@@ -1,10 +1,11 @@
 //! Decode attention through cudarc: the shipped PTX and its manifest, without the paged-attention
-//! crate. Compares the result with plain attention and fails if they differ.
+//! crate. Compares the result with plain attention and fails if they differ. The folder of PTX files
+//! is this repository's, or the one given as argument.
 
 mod manifest;
 mod problem;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -28,7 +29,10 @@ struct Arguments([u8; 256]);
 unsafe impl DeviceRepr for Arguments {}
 
 fn main() -> Result<()> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host-crate/ptx");
+    let shipped = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host-crate/ptx");
+    let dir = std::env::args_os()
+        .nth(1)
+        .map_or_else(shipped, PathBuf::from);
     let manifest = Manifest::read(&dir)?;
     let context = CudaContext::new(0)?;
     println!("device: {}", context.name()?);
