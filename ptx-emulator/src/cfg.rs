@@ -31,13 +31,13 @@ pub(crate) fn set_meeting_points(insts: &mut [Inst], start: usize, end: usize) {
     let exit = firsts.len();
     let mut successors: Vec<Vec<usize>> = vec![Vec::new(); exit];
     let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); exit + 1];
-    for b in 0..exit {
+    for (b, successors) in successors.iter_mut().enumerate() {
         let last = firsts.get(b + 1).copied().unwrap_or(len) - 1;
         let inst = &insts[start + last];
         let falls = last + 1 < len;
         let mut add = |to: usize| {
-            if !successors[b].contains(&to) {
-                successors[b].push(to);
+            if !successors.contains(&to) {
+                successors.push(to);
                 predecessors[to].push(b);
             }
         };

@@ -235,7 +235,6 @@ pub(crate) enum Op {
     Slow(u32),
     Ld(u32),
     St(u32),
-    LdParam(u32),
     Atom(u32),
     CpAsync(u32),
     CpCommit,
@@ -279,18 +278,20 @@ pub(crate) enum Op {
 /// 32 lanes as raw bits.
 pub(crate) type Lanes = [u64; 32];
 
+/// Operands of a slow instruction, zero-extended, to the result of every lane.
+pub(crate) type ValueFn = Box<dyn Fn(&[Lanes; 4], &mut Lanes) + Send + Sync>;
+/// To the lanes where a comparison holds.
+pub(crate) type CompareFn = Box<dyn Fn(&[Lanes; 4]) -> u32 + Send + Sync>;
+/// With the carries in, to the results and the carries out.
+pub(crate) type CarryFn = Box<dyn Fn(&[Lanes; 4], u32, &mut Lanes) -> u32 + Send + Sync>;
+
 pub(crate) enum SlowFn {
-    /// Reads the operands, gives the result of every lane.
-    Value(Box<dyn Fn(&[Lanes; 4], &mut Lanes) + Send + Sync>),
-    /// As `Value`, but the function is not defined where the second operand is 0.
-    Division(Box<dyn Fn(&[Lanes; 4], &mut Lanes) + Send + Sync>),
-    /// Gives a mask of lanes for a comparison.
-    Compare(Box<dyn Fn(&[Lanes; 4]) -> u32 + Send + Sync>, SetpOut),
-    /// Gives a result and a carry: reads and writes the carry flag (operand 3 is the carry in).
-    Carry(
-        Box<dyn Fn(&[Lanes; 4], u32, &mut Lanes) -> u32 + Send + Sync>,
-        bool,
-    ),
+    Value(ValueFn),
+    /// As `Value`, but it is a fault if the second operand is 0.
+    Division(ValueFn),
+    Compare(CompareFn, SetpOut),
+    /// The flag says whether the carries out are kept.
+    Carry(CarryFn, bool),
     /// Several destinations cut out of one value: register, shift, bits.
     Unpack(Vec<(Reg, u32, u32)>),
 }

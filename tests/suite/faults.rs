@@ -23,6 +23,7 @@ claims!(
     lengths_past_the_table_or_the_plan_are_refused,
     tensors_of_another_type_are_refused,
     an_empty_batch_is_fine,
+    more_sequences_than_a_grid_dimension_of_65535_are_fine,
 );
 
 fn any_case_equals_exact_attention(backend: &dyn Backend) {
@@ -251,6 +252,12 @@ fn an_empty_batch_is_fine(backend: &dyn Backend) {
             ..case
         },
     );
+}
+
+fn more_sequences_than_a_grid_dimension_of_65535_are_fine(backend: &dyn Backend) {
+    let mut lens = vec![0; 65_537];
+    (lens[0], lens[65_535], lens[65_536]) = (3, 2, 40);
+    assert_close(backend, &Case::new(DTYPES[0], 32, &lens).heads(1, 1));
 }
 
 /// Whatever combination is asked for: it is planned if and only if `supports` says so.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{root, run as run_command};
+use crate::command::{cargo, root, run as run_command};
 
 /// proptest cases per property in CI, against the few of a plain `cargo test`.
 const CI_CASES: &str = "64";
@@ -55,6 +55,11 @@ pub fn run() -> Result<()> {
         "suite on the fresh PTX",
         suite.env("PAGED_ATTENTION_PTX_DIR", &fresh),
     )?;
+    step(
+        "suite on the emulated driver",
+        &mut xtask("cuda-emulated -- test --release --workspace --features cuda")?,
+    )?;
+    step("recipes", &mut xtask("recipes")?)?;
     println!("\nci: all checks passed");
     Ok(())
 }
@@ -65,13 +70,6 @@ fn step(name: &str, command: &mut Command) -> Result<()> {
     run_command(command).with_context(|| format!("ci: {name}"))?;
     println!("== {name}: ok in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// `cargo` with words.
-fn cargo(words: &str) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(words.split_whitespace());
-    cargo
 }
 
 /// This program with words.

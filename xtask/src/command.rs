@@ -12,6 +12,13 @@ pub fn root() -> &'static Path {
         .expect("xtask lies inside the workspace")
 }
 
+/// `cargo` with words.
+pub fn cargo(words: &str) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(words.split_whitespace());
+    cargo
+}
+
 /// Runs a command in the workspace root and fails if it does.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command

@@ -2,8 +2,10 @@
 
 mod ci;
 mod command;
+mod cuda_emulated;
 mod ptx;
 mod ptxas;
+mod recipes;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +23,10 @@ enum Command {
     Ptx(ptx::Args),
     /// Assemble every shipped entry and print registers, shared memory, stack and spills.
     Ptxas(ptxas::Args),
+    /// Run a cargo command with the emulated CUDA driver, to link and to run.
+    CudaEmulated(cuda_emulated::Args),
+    /// Run the examples in other languages on the emulated CUDA driver.
+    Recipes,
     /// Everything that continuous integration checks.
     Ci,
 }
@@ -29,6 +35,8 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
+        Command::CudaEmulated(args) => cuda_emulated::run(&args),
+        Command::Recipes => recipes::run(),
         Command::Ci => ci::run(),
     }
 }

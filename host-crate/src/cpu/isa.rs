@@ -108,11 +108,14 @@ macro_rules! kernels {
             }
 
             /// # Safety
-            /// As for [`Prefetch::some`].
+            /// As for [`super::super::prefetch::Rows::some`].
             #[$attribute]
             unsafe fn prefetch(rows: &mut Prefetch<'_, $element>) {
                 // SAFETY: the caller's promise.
-                unsafe { rows.some::<$simd>() }
+                unsafe {
+                    rows.k.some::<$simd>();
+                    rows.v.some::<$simd>();
+                }
             }
         }
     )* };

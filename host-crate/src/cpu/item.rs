@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
+use super::convert::{round, widen};
 use super::isa::Kernel;
 use super::micro::Columns;
 use super::prefetch::Prefetch;
-use super::scratch::{Layout, Scratch};
+use super::scratch::{Layout, Scratch, group_len};
 use super::source::Source;
 use super::tile::{Heads, QUAD, Tile, calls_per_step};
 use super::{FOLD_TOKENS, TILE};
@@ -81,7 +82,7 @@ where
     let end = (begin + job.split_tokens).min(job.len(item.seq));
     let first_q = item.first_head * job.group;
     let rows = item.heads * job.group;
-    let mut layout = scratch.prepare(rows, job.group, &columns);
+    let mut layout = scratch.prepare(rows, job.group, job.head_dim, &columns);
     let mut tiles = [Tile::EMPTY, Tile::EMPTY];
     // SAFETY: q is a validated view, `layout` holds `rows` rows; `begin..end` are live tokens.
     unsafe {
@@ -89,18 +90,20 @@ where
             // The first step has none before it that could ask for its rows.
             job.source
                 .rows(item.seq, begin, TILE.min(end - begin), &mut tiles[0]);
-            let (k_offset, v_offset) = offsets(job.source, item.first_head);
-            let mut all = Prefetch::new(&tiles[0], k_offset, v_offset, job.head_dim, 1);
+            let offsets = offsets(job.source, item.first_head);
+            let mut all = Prefetch::new(&tiles[0], offsets, job.head_dim, (1, 1));
             (job.kernel.prefetch)(&mut all);
         }
         for r in 0..rows {
-            let from = job
-                .q
-                .add(item.seq * job.q_strides.0 + (first_q + r) * job.q_strides.1);
-            let to = layout.q.add(r * columns.padded);
-            for i in 0..job.head_dim {
-                *to.add(i) = (*from.add(i)).to_f32() * job.scale_log2;
+            let at = item.seq * job.q_strides.0 + (first_q + r) * job.q_strides.1;
+            widen(
+                std::slice::from_raw_parts(job.q.add(at), job.head_dim),
+                layout.row,
+            );
+            for x in &mut *layout.row {
+                *x *= job.scale_log2;
             }
+            layout.set_q(r);
         }
         let folds = begin + FOLD_TOKENS < end;
         let mut start = begin;
@@ -123,7 +126,7 @@ where
         if folds {
             layout.take_total();
         }
-        finish(job, item, first_q, &layout);
+        finish(job, item, first_q, &mut layout);
     }
 }
 
@@ -178,21 +181,21 @@ unsafe fn run_chain<T, Src>(
             // live tokens; `layout` holds rows and states of all the item's heads.
             unsafe {
                 let mut prefetch = if head + 1 < first_head + heads_per_pass {
-                    let (k, v) = offsets(job.source, item.first_head + head + 1);
-                    Prefetch::new(tile, k, v, job.head_dim, calls)
+                    let next = offsets(job.source, item.first_head + head + 1);
+                    Prefetch::new(tile, next, job.head_dim, calls)
                 } else {
                     next_tile.len = 0;
                     if next_start < next_end {
                         let len = TILE.min(next_end - next_start);
                         job.source.rows(item.seq, next_start, len, next_tile);
                     }
-                    let (k, v) = offsets(job.source, item.first_head + next_head);
-                    Prefetch::new(next_tile, k, v, job.head_dim, calls)
+                    let next = offsets(job.source, item.first_head + next_head);
+                    Prefetch::new(next_tile, next, job.head_dim, calls)
                 };
-                let row = head * job.group * columns.padded;
+                let first = head * group_len(job.group, columns);
                 let heads = Heads {
-                    q: layout.q.add(row),
-                    acc: layout.acc.add(row),
+                    q: layout.q[first..].as_ptr(),
+                    acc: layout.acc[first..].as_mut_ptr(),
                     group: job.group,
                     k_offset,
                     v_offset,
@@ -216,15 +219,15 @@ fn offsets<T, Src: Source<T>>(source: &Src, head: usize) -> (usize, usize) {
 ///
 /// # Safety
 /// As for [`run_item`]; `layout` holds the item's result.
-unsafe fn finish<T, Src>(job: &Job<'_, T, Src>, item: Item, first_q: usize, layout: &Layout<'_>)
+unsafe fn finish<T, Src>(job: &Job<'_, T, Src>, item: Item, first_q: usize, layout: &mut Layout<'_>)
 where
     T: Element,
     Src: Source<T>,
 {
     let d = job.head_dim;
     for r in 0..item.heads * job.group {
-        let (m, l) = layout.state(r);
-        let row = &layout.row(r)[..d];
+        let (m, l) = layout.get_acc(r);
+        let row = &mut *layout.row;
         let head = first_q + r;
         // SAFETY: out, lse and the workspace are validated for every (sequence, head, split), and
         // this item alone writes these.
@@ -251,7 +254,7 @@ pub(crate) unsafe fn write_row<T, Src>(
     head: usize,
     m: f32,
     l: f32,
-    row: &[f32],
+    row: &mut [f32],
 ) where
     T: Element,
     Src: Source<T>,
@@ -262,9 +265,10 @@ pub(crate) unsafe fn write_row<T, Src>(
         let out = job
             .out
             .add(seq * job.out_strides.0 + head * job.out_strides.1);
-        for (i, &x) in row.iter().enumerate() {
-            *out.add(i) = T::from_f32(if empty { 0.0 } else { x / l });
+        for x in &mut *row {
+            *x = if empty { 0.0 } else { *x / l };
         }
+        round(row, std::slice::from_raw_parts_mut(out, row.len()));
         if !job.lse.is_null() {
             let lse = (f64::from(m) + f64::from(l).log2()) * std::f64::consts::LN_2;
             let lse = if empty { f32::NEG_INFINITY } else { lse as f32 };

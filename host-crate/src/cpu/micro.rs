@@ -14,8 +14,8 @@ pub(crate) struct Columns {
     pub full: usize,
     /// Whether [`GRANULE`] more elements follow them.
     pub granule: bool,
-    /// f32 per row in scratch memory: whole vectors, zero-padded.
-    pub padded: usize,
+    /// Lanes of a vector.
+    pub lanes: usize,
 }
 
 impl Columns {
@@ -27,7 +27,7 @@ impl Columns {
         Self {
             full,
             granule,
-            padded: head_dim.next_multiple_of(lanes),
+            lanes,
         }
     }
 
@@ -35,12 +35,17 @@ impl Columns {
     pub(crate) fn vectors(&self) -> usize {
         self.full + usize::from(self.granule)
     }
+
+    /// f32 per row in scratch memory: whole vectors, zero-padded.
+    pub(crate) fn padded(&self) -> usize {
+        self.vectors() * self.lanes
+    }
 }
 
 /// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P.
 ///
 /// # Safety
-/// The CPU has `S`. `q: [H, columns.padded]`; `rows[n] + offset` for n < N points to a row of keys;
+/// The CPU has `S`. `q: [columns.vectors(), P, LANES]`; `rows[n] + offset` for n < N points to a row of keys;
 /// `out: [N, P]`.
 #[inline(always)]
 pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize>(
@@ -69,16 +74,17 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
                 k[n] = load::<S, T>(base[n].add(at));
             }
             for h in 0..H {
-                let q = S::load(q.add(h * columns.padded + at));
+                let q = S::load(q.add((j * P + h) * S::LANES));
                 for n in 0..N {
                     sums[n][h] = S::fma(k[n], q, sums[n][h]);
                 }
             }
         }
         if S::LANES > GRANULE && columns.granule {
-            let at = columns.full * S::LANES;
+            let j = columns.full;
+            let at = j * S::LANES;
             for h in 0..H {
-                let q = S::load(q.add(h * columns.padded + at));
+                let q = S::load(q.add((j * P + h) * S::LANES));
                 for n in 0..N {
                     sums[n][h] = S::fma(load_granule::<S, T>(base[n].add(at)), q, sums[n][h]);
                 }
@@ -104,12 +110,8 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
 ///
 /// # Safety
 /// The CPU has `S`. `weights: [n, P]`; `rows[t] + offset` for t < n points to `W` vectors of values,
-/// the last of them a granule if `granule` says so; `acc: [H, padded]` from the first column on.
+/// the last of them a granule if `granule` says so; `acc: [W, P, LANES]`.
 #[inline(always)]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "an inner loop, called from one place"
-)]
 pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize>(
     weights: *const f32,
     n: usize,
@@ -117,7 +119,6 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
     offset: usize,
     granule: bool,
     acc: *mut f32,
-    padded: usize,
 ) where
     S: Simd,
     T: Element,
@@ -128,7 +129,7 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
         let mut sums = [[zero; W]; H];
         for h in 0..H {
             for w in 0..W {
-                sums[h][w] = S::load(acc.add(h * padded + w * S::LANES));
+                sums[h][w] = S::load(acc.add((w * P + h) * S::LANES));
             }
         }
         for t in 0..n {
@@ -141,6 +142,24 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
                     load::<S, T>(row.add(w * S::LANES))
                 };
             }
+            if H == 4 && W == 3 {
+                // A detour through arrays of the tile's size; it is of that size here.
+                let mut tile = [[zero; 3]; 4];
+                let mut v3 = [zero; 3];
+                for w in 0..W {
+                    v3[w % 3] = v[w];
+                    for h in 0..H {
+                        tile[h % 4][w % 3] = sums[h][w];
+                    }
+                }
+                tile = S::add_weighted_4x3(weights.add(t * P), v3, tile);
+                for w in 0..W {
+                    for h in 0..H {
+                        sums[h][w] = tile[h % 4][w % 3];
+                    }
+                }
+                continue;
+            }
             for h in 0..H {
                 let p = S::splat(*weights.add(t * P + h));
                 for w in 0..W {
@@ -150,7 +169,7 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
         }
         for h in 0..H {
             for w in 0..W {
-                S::store(acc.add(h * padded + w * S::LANES), sums[h][w]);
+                S::store(acc.add((w * P + h) * S::LANES), sums[h][w]);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! result depend on the instruction set, and otherwise on what the plan's split policy says; never
 //! on the number of threads, on physical blocks, strides, or other sequences.
 
+mod convert;
 mod exp2;
 mod isa;
 mod item;

@@ -15,104 +15,171 @@ struct Line([f32; 16]);
 pub(crate) struct Scratch {
     lines: Vec<Line>,
     states: Vec<MaxSum>,
+    row: Vec<f32>,
 }
 
-/// Scratch memory laid out for one item of `rows` query heads.
+/// Scratch memory laid out for one item.
+///
+/// The query heads of a kv head form quads; a group of 4n + 1 ends in a single one. Within a quad
+/// the vectors of a column stand side by side, `[vectors, 4, lanes]`, so that one pointer serves
+/// the inner loops; that of a single head is `[vectors, 1, lanes]`.
 pub(crate) struct Layout<'a> {
-    /// `[rows, padded]`: queries times the scale.
-    pub q: *mut f32,
-    /// `[rows, padded]`: unnormalised sums of the chain that is being added.
-    pub acc: *mut f32,
-    /// `[rows, padded]`: sums of the chains that have ended.
-    total: *mut f32,
+    /// Queries times the scale.
+    pub q: &'a mut [f32],
+    /// Unnormalised sums of the chain that is being added.
+    pub acc: &'a mut [f32],
+    /// Sums of the chains that have ended.
+    total: &'a mut [f32],
     /// `[kv heads, quads]`: states of `acc`.
     pub states: &'a mut [MaxSum],
     /// `[kv heads, quads]`: states of `total`.
     total_states: &'a mut [MaxSum],
+    /// One row, `[head_dim]`.
+    pub row: &'a mut [f32],
     rows: usize,
     group: usize,
-    padded: usize,
+    columns: Columns,
+}
+
+/// Where the vectors of a row stand.
+struct Place {
+    /// State of its quad.
+    quad: usize,
+    /// Which head of the quad it is.
+    lane: usize,
+    /// First vector.
+    start: usize,
+    /// From one vector to the next.
+    step: usize,
+}
+
+/// f32 that the rows of one kv head take: whole quads, but one row where a single head is left.
+pub(crate) fn group_len(group: usize, columns: &Columns) -> usize {
+    let rows = if group % QUAD == 1 {
+        group
+    } else {
+        group.next_multiple_of(QUAD)
+    };
+    rows * columns.padded()
 }
 
 impl Scratch {
     /// Room for `rows` query heads, a multiple of `group`, with zero sums.
-    pub(crate) fn prepare(&mut self, rows: usize, group: usize, columns: &Columns) -> Layout<'_> {
-        let row_lines = columns.padded.div_ceil(16);
-        let part = rows * row_lines;
+    pub(crate) fn prepare(
+        &mut self,
+        rows: usize,
+        group: usize,
+        head_dim: usize,
+        columns: &Columns,
+    ) -> Layout<'_> {
+        let part = (rows / group * group_len(group, columns)).next_multiple_of(16);
         self.lines.clear();
-        self.lines.resize(3 * part, Line([0.0; 16]));
+        self.lines.resize(3 * part / 16, Line([0.0; 16]));
         let quads = rows / group * group.div_ceil(QUAD);
         self.states.clear();
         self.states.resize(2 * quads, MaxSum::EMPTY);
+        self.row.resize(head_dim, 0.0);
+
         let (states, total_states) = self.states.split_at_mut(quads);
-        let q = self.lines.as_mut_ptr().cast::<f32>();
+        // SAFETY: a line is 16 f32 without padding.
+        let lines = unsafe {
+            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast::<f32>(), 3 * part)
+        };
+        let (q, sums) = lines.split_at_mut(part);
+        let (acc, total) = sums.split_at_mut(part);
+        let (row, columns) = (&mut self.row[..], *columns);
         Layout {
             q,
-            acc: q.wrapping_add(part * 16),
-            total: q.wrapping_add(2 * part * 16),
+            acc,
+            total,
             states,
             total_states,
+            row,
             rows,
             group,
-            padded: columns.padded,
+            columns,
         }
     }
 }
 
 impl Layout<'_> {
-    /// (maximum, denominator) of a row, see [`quad_of`].
-    pub(crate) fn state(&self, row: usize) -> (f32, f32) {
-        let (quad, lane) = quad_of(row, self.group);
-        (self.states[quad].m[lane], self.states[quad].l[lane])
+    fn place(&self, row: usize) -> Place {
+        let (kv_head, head) = (row / self.group, row % self.group);
+        let (quad, lane) = (head / QUAD, head % QUAD);
+        let lanes = self.columns.lanes;
+        let single = self.group - quad * QUAD == 1;
+        let first = kv_head * group_len(self.group, &self.columns);
+        Place {
+            quad: kv_head * self.group.div_ceil(QUAD) + quad,
+            lane,
+            start: first + quad * QUAD * self.columns.padded() + lane * lanes,
+            step: if single { lanes } else { QUAD * lanes },
+        }
     }
 
-    /// A row's sums.
-    pub(crate) fn row(&self, row: usize) -> &[f32] {
-        assert!(row < self.rows);
-        // SAFETY: `prepare` made room for `rows` rows, and nothing else refers to them meanwhile.
-        unsafe { std::slice::from_raw_parts(self.acc.add(row * self.padded), self.padded) }
+    /// Stores [`Layout::row`] as the query of `row`.
+    pub(crate) fn set_q(&mut self, row: usize) {
+        let Place { start, step, .. } = self.place(row);
+        for (j, values) in self.row.chunks(self.columns.lanes).enumerate() {
+            self.q[start + j * step..][..values.len()].copy_from_slice(values);
+        }
+    }
+
+    /// Copies the sums of `row` to [`Layout::row`] and returns its maximum and denominator.
+    pub(crate) fn get_acc(&mut self, row: usize) -> (f32, f32) {
+        let Place {
+            quad,
+            lane,
+            start,
+            step,
+        } = self.place(row);
+        for (j, values) in self.row.chunks_mut(self.columns.lanes).enumerate() {
+            values.copy_from_slice(&self.acc[start + j * step..][..values.len()]);
+        }
+        (self.states[quad].m[lane], self.states[quad].l[lane])
     }
 
     /// Ends the chain: merges the running state into the total and starts an empty one.
     pub(crate) fn fold(&mut self) {
         for row in 0..self.rows {
-            let (quad, lane) = quad_of(row, self.group);
+            let Place {
+                quad,
+                lane,
+                start,
+                step,
+            } = self.place(row);
             let (m, l) = (self.states[quad].m[lane], self.states[quad].l[lane]);
             let old = &mut self.total_states[quad];
             let (old_m, old_l) = (old.m[lane], old.l[lane]);
-            // SAFETY: `prepare` made room for `rows` rows of each, and nothing else refers to them.
-            let (acc, total) = unsafe {
-                (
-                    std::slice::from_raw_parts_mut(self.acc.add(row * self.padded), self.padded),
-                    std::slice::from_raw_parts_mut(self.total.add(row * self.padded), self.padded),
-                )
-            };
-            if old_l == 0.0 {
-                // Merging with an empty state changes no bit.
-                total.copy_from_slice(acc);
-                (old.m[lane], old.l[lane]) = (m, l);
-            } else {
-                let max = if m > old_m { m } else { old_m };
-                let (scale, old_scale) = (exp2_one(m - max), exp2_one(old_m - max));
-                for (total, acc) in total.iter_mut().zip(&*acc) {
-                    *total = *total * old_scale + acc * scale;
+            let max = if m > old_m { m } else { old_m };
+            let (scale, old_scale) = (exp2_one(m - max), exp2_one(old_m - max));
+            // Merging with an empty state changes no bit.
+            let empty = old_l == 0.0;
+            for j in 0..self.columns.vectors() {
+                let at = start + j * step..start + j * step + self.columns.lanes;
+                let total = &mut self.total[at.clone()];
+                let acc = &self.acc[at];
+                if empty {
+                    total.copy_from_slice(acc);
+                } else {
+                    for (total, acc) in total.iter_mut().zip(acc) {
+                        *total = *total * old_scale + acc * scale;
+                    }
                 }
-                (old.m[lane], old.l[lane]) = (max, old_l * old_scale + l * scale);
             }
-            acc.fill(0.0);
+            (old.m[lane], old.l[lane]) = if empty {
+                (m, l)
+            } else {
+                (max, old_l * old_scale + l * scale)
+            };
         }
+        self.acc.fill(0.0);
         self.states.fill(MaxSum::EMPTY);
     }
 
     /// Makes the total the running state, at the end of an item that folded.
     pub(crate) fn take_total(&mut self) {
-        std::mem::swap(&mut self.acc, &mut self.total);
+        self.acc.copy_from_slice(self.total);
         self.states.copy_from_slice(self.total_states);
     }
-}
-
-/// Where a row's state stands: (quad, lane). Groups start new quads.
-fn quad_of(row: usize, group: usize) -> (usize, usize) {
-    let (kv_head, head) = (row / group, row % group);
-    (kv_head * group.div_ceil(QUAD) + head / QUAD, head % QUAD)
 }

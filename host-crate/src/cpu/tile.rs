@@ -3,7 +3,7 @@
 use super::exp2::exp2;
 use super::micro::{Columns, scores, values};
 use super::prefetch::Prefetch;
-use super::simd::Simd;
+use super::simd::{Simd, max_of_heads, sum_of_heads};
 use super::{MAX_LANES, TILE};
 use crate::Element;
 
@@ -40,9 +40,9 @@ pub(crate) const QUAD: usize = 4;
 
 /// Where the query heads of one kv head stand.
 pub(crate) struct Heads {
-    /// `[group, columns.padded]`, times the scale in log2 units.
+    /// Times the scale in log2 units; laid out as [`super::scratch::Place`] says.
     pub q: *const f32,
-    /// `[group, columns.padded]`.
+    /// Unnormalised sums, laid out alike.
     pub acc: *mut f32,
     /// Query heads, at least 1.
     pub group: usize,
@@ -68,7 +68,7 @@ pub(crate) unsafe fn step<S, T>(
     T: Element,
 {
     for (quad, state) in states.iter_mut().enumerate() {
-        let first = quad * QUAD * columns.padded;
+        let first = quad * QUAD * columns.padded();
         // SAFETY: the caller's promise; a quad starts before the group's end.
         unsafe {
             let q = heads.q.add(first);
@@ -89,16 +89,19 @@ pub(crate) unsafe fn step<S, T>(
     }
 }
 
-/// How often a [`step`] calls [`Prefetch::some`].
-pub(crate) fn calls_per_step(len: usize, group: usize, columns: &Columns) -> usize {
+/// How often a [`step`] asks for keys, and for values.
+pub(crate) fn calls_per_step(len: usize, group: usize, columns: &Columns) -> (usize, usize) {
     let vectors = columns.vectors();
-    let single = len.div_ceil(8) + vectors / 8 + (vectors % 8).count_ones() as usize;
-    let several = len.div_ceil(3) + vectors.div_ceil(3);
-    match group % QUAD {
-        0 => group / QUAD * several,
-        1 => group / QUAD * several + single,
-        _ => (group / QUAD + 1) * several,
-    }
+    let (quads, single) = match group % QUAD {
+        0 => (group / QUAD, 0),
+        1 => (group / QUAD, 1),
+        _ => (group / QUAD + 1, 0),
+    };
+    let single_values = vectors / 8 + (vectors % 8).count_ones() as usize;
+    (
+        quads * len.div_ceil(3) + single * len.div_ceil(8),
+        quads * vectors.div_ceil(3) + single * single_values,
+    )
 }
 
 /// Attends `H` heads to the tokens of `tile`; scores in tiles of `N` tokens, heads padded to `P`.
@@ -126,7 +129,7 @@ pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize
         while t < tile.len {
             let rows = tile.k.as_ptr().add(t);
             scores::<S, T, H, N, P>(heads.q, rows, heads.k_offset, columns, weights.add(t * P));
-            prefetch.some::<S>();
+            prefetch.k.some::<S>();
             t += N;
         }
         let count = tile.len * P;
@@ -135,12 +138,11 @@ pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize
             *weights.add(i) = f32::NEG_INFINITY;
         }
         let rescale = softmax::<S, P>(weights, padded, state);
-        for h in 0..H {
-            if rescale[h] != 1.0 {
-                let row = heads.acc.add(h * columns.padded);
-                let factor = S::splat(rescale[h]);
-                for i in (0..columns.padded).step_by(S::LANES) {
-                    S::store(row.add(i), S::mul(S::load(row.add(i)), factor));
+        if rescale[..H].iter().any(|&factor| factor != 1.0) {
+            for j in 0..columns.vectors() {
+                for h in 0..H {
+                    let at = heads.acc.add((j * P + h) * S::LANES);
+                    S::store(at, S::mul(S::load(at), S::splat(rescale[h])));
                 }
             }
         }
@@ -155,10 +157,9 @@ pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize
                     tile.v.as_ptr(),
                     heads.v_offset + done * S::LANES,
                     columns.granule && done + $w == vectors,
-                    heads.acc.add(done * S::LANES),
-                    columns.padded,
+                    heads.acc.add(done * P * S::LANES),
                 );
-                prefetch.some::<S>();
+                prefetch.v.some::<S>();
                 done += $w;
             }};
         }
@@ -194,44 +195,45 @@ unsafe fn softmax<S: Simd, const P: usize>(
     len: usize,
     state: &mut MaxSum,
 ) -> [f32; 4] {
-    // SAFETY: the caller's promise; the buffers hold MAX_LANES ≥ S::LANES values.
+    // SAFETY: the caller's promise.
     unsafe {
-        let mut lanes = [0.0f32; MAX_LANES];
         let mut max = S::load(scores);
         for i in (S::LANES..len).step_by(S::LANES) {
             max = S::max(max, S::load(scores.add(i)));
         }
-        S::store(lanes.as_mut_ptr(), max);
-        let before = *state;
-        for (i, &x) in lanes[..S::LANES].iter().enumerate() {
-            let m = &mut state.m[i % P];
-            *m = if x > *m { x } else { *m };
-        }
+        let before = load_heads::<S, P>(&state.m);
+        let max = S::max(before, max_of_heads::<S, P>(max));
+        let rescale = exp2::<S>(S::sub(before, max));
 
-        let mut shift = [0.0f32; MAX_LANES];
-        for i in 0..S::LANES {
-            lanes[i] = before.m[i % P] - state.m[i % P];
-            shift[i] = state.m[i % P];
-        }
-        let rescale = exp2::<S>(S::load(lanes.as_ptr()));
-        let shift = S::load(shift.as_ptr());
         let mut sum = S::splat(0.0);
         for i in (0..len).step_by(S::LANES) {
-            let p = exp2::<S>(S::sub(S::load(scores.add(i)), shift));
+            let p = exp2::<S>(S::sub(S::load(scores.add(i)), max));
             S::store(scores.add(i), p);
             sum = S::add(sum, p);
         }
+        let sum = sum_of_heads::<S, P>(sum);
+        let sum = S::fma(load_heads::<S, P>(&state.l), rescale, sum);
 
-        S::store(lanes.as_mut_ptr(), rescale);
-        let rescale = [lanes[0], lanes[1 % P], lanes[2 % P], lanes[3 % P]];
-        S::store(lanes.as_mut_ptr(), sum);
-        for h in 0..P {
-            let mut sum = 0.0;
-            for i in (h..S::LANES).step_by(P) {
-                sum += lanes[i];
-            }
-            state.l[h] = state.l[h] * rescale[h] + sum;
+        S::store_quad(state.m.as_mut_ptr(), max);
+        S::store_quad(state.l.as_mut_ptr(), sum);
+        let mut factors = [0.0; 4];
+        S::store_quad(factors.as_mut_ptr(), rescale);
+        factors
+    }
+}
+
+/// One head's value in every lane, or those of four heads in turn.
+///
+/// # Safety
+/// The CPU has `S`.
+#[inline(always)]
+unsafe fn load_heads<S: Simd, const P: usize>(values: &[f32; 4]) -> S::V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if P == 1 {
+            S::splat(values[0])
+        } else {
+            S::load_quad(values.as_ptr())
         }
-        rescale
     }
 }

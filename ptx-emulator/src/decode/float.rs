@@ -389,7 +389,7 @@ impl Decoder<'_> {
             let yes = yes & 0xffff;
             let op = self.slow2(d, src, move |a, b| {
                 let (low, high) = compare_x2(cmp, ty, ftz, a, b);
-                u64::from(low) * yes | (u64::from(high) * yes) << 16
+                (u64::from(low) * yes) | ((u64::from(high) * yes) << 16)
             });
             return Ok((op, Class::Compare));
         }

@@ -124,17 +124,8 @@ impl Decoder<'_> {
             MemSpace::Local => Class::LoadLocal,
             MemSpace::Param => Class::LoadConst,
         };
-        let is_param = op.space == MemSpace::Param;
         self.code.mem.push(op);
-        let index = self.code.mem.len() as u32 - 1;
-        Ok((
-            if is_param {
-                Op::LdParam(index)
-            } else {
-                Op::Ld(index)
-            },
-            class,
-        ))
+        Ok((Op::Ld(self.code.mem.len() as u32 - 1), class))
     }
 
     pub(super) fn store(&mut self, cx: &Cx<'_>, m: &mut Mods<'_>) -> Decoded {

@@ -162,6 +162,7 @@ pub(crate) fn compare_f32(cmp: CmpOp, ftz: bool, a: &Lanes32, b: &Lanes32) -> u3
         let tiny = ftz && x & 0x7f80_0000 == 0;
         f32::from_bits(if tiny { x & 0x8000_0000 } else { x })
     };
+    let unordered = |a: f32, b: f32| a.is_nan() | b.is_nan();
     // A macro, not a function pointer, so that every arm is a loop of its own.
     macro_rules! all {
         (|$a:ident, $b:ident| $test:expr) => {
@@ -174,19 +175,19 @@ pub(crate) fn compare_f32(cmp: CmpOp, ftz: bool, a: &Lanes32, b: &Lanes32) -> u3
     match cmp {
         CmpOp::Eq => all!(|a, b| a == b),
         // `ne` and the ordered comparisons are false for NaN, the `u` forms true.
-        CmpOp::Ne => all!(|a, b| a < b || a > b),
+        CmpOp::Ne => all!(|a, b| (a != b) & !unordered(a, b)),
         CmpOp::Lt => all!(|a, b| a < b),
         CmpOp::Le => all!(|a, b| a <= b),
         CmpOp::Gt => all!(|a, b| a > b),
         CmpOp::Ge => all!(|a, b| a >= b),
-        CmpOp::Equ => all!(|a, b| !(a < b || a > b)),
+        CmpOp::Equ => all!(|a, b| (a == b) | unordered(a, b)),
         CmpOp::Neu => all!(|a, b| a != b),
-        CmpOp::Ltu => all!(|a, b| !(a >= b)),
-        CmpOp::Leu => all!(|a, b| !(a > b)),
-        CmpOp::Gtu => all!(|a, b| !(a <= b)),
-        CmpOp::Geu => all!(|a, b| !(a < b)),
-        CmpOp::Num => all!(|a, b| !a.is_nan() && !b.is_nan()),
-        CmpOp::Nan => all!(|a, b| a.is_nan() || b.is_nan()),
+        CmpOp::Ltu => all!(|a, b| (a < b) | unordered(a, b)),
+        CmpOp::Leu => all!(|a, b| (a <= b) | unordered(a, b)),
+        CmpOp::Gtu => all!(|a, b| (a > b) | unordered(a, b)),
+        CmpOp::Geu => all!(|a, b| (a >= b) | unordered(a, b)),
+        CmpOp::Num => all!(|a, b| !unordered(a, b)),
+        CmpOp::Nan => all!(|a, b| unordered(a, b)),
         CmpOp::Lo | CmpOp::Ls | CmpOp::Hi | CmpOp::Hs => 0,
     }
 }

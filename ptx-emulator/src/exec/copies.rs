@@ -1,6 +1,7 @@
 //! `cp.async`: copies that are under way until their thread waits for them.
 
 use super::block::Cta;
+use super::memory::Request;
 use super::race::Who;
 use super::warp::Warp;
 use super::{Env, Res};
@@ -59,7 +60,8 @@ pub(crate) fn cp_async(
     let dst = warp.addresses(&op.dst);
     let src = warp.addresses(&op.src);
     let ignored = op.ignore.map_or(0, |p| warp.pred(p));
-    cta.check_shared(env, warp, pc, &dst, mask, op.bytes, Access::AsyncCopy)?;
+    let write = Request::new(pc, &dst, mask, op.bytes, Access::AsyncCopy);
+    cta.check_shared(env, warp, &write)?;
     // How much of the source each lane reads.
     let mut lens = [op.bytes; 32];
     for (lane, len) in lens.iter_mut().enumerate() {
@@ -71,24 +73,14 @@ pub(crate) fn cp_async(
         }
     }
     let reading = (0..32).fold(0u32, |m, l| m | u32::from(lens[l] != 0) << l) & mask;
-    let data = cta.read_for_copy(env, warp, pc, &src, reading, op.bytes, &lens)?;
+    let read = Request {
+        lens: Some(&lens),
+        ..Request::new(pc, &src, reading, op.bytes, Access::Read)
+    };
+    let data = cta.read_for_copy(env, warp, &read)?;
     if env.detectors.races {
-        for lane in 0..32u32 {
-            if mask >> lane & 1 == 0 {
-                continue;
-            }
-            let first = dst[lane as usize] as usize / 4;
-            for word in first..first + op.bytes as usize / 4 {
-                let who = Who {
-                    warp: warp.id,
-                    lane,
-                    clocks: &warp.clocks,
-                    pc,
-                };
-                if let Err(conflict) = cta.shadow.write(word, 0xf, who, Access::AsyncCopy) {
-                    return Err(cta.conflict(env, warp.id, lane, pc, Access::AsyncCopy, conflict));
-                }
-            }
+        for lane in write.lanes() {
+            cta.check_shared_write(env, warp, &write, lane as u32)?;
         }
         let group = warp.copies.current;
         let dst = dst.map(|d| d as u32);
@@ -102,13 +94,8 @@ pub(crate) fn cp_async(
     }
     // The bytes are put in place at once: whoever looks before the wait gets a fault, and without
     // the detector any moment until the wait is as good as another.
-    for lane in 0..32 {
-        if mask >> lane & 1 == 1 {
-            cta.store_shared_bytes(dst[lane] as usize, &data[lane][..op.bytes as usize]);
-        }
-    }
-    if env.count_memory {
-        cta.tally.shared_request(&dst, mask, op.bytes, false);
+    for lane in write.lanes() {
+        cta.store_shared_bytes(dst[lane] as usize, &data[lane][..op.bytes as usize]);
     }
     Ok(())
 }
@@ -143,36 +130,21 @@ pub(crate) fn wait(cta: &mut Cta, warp: &mut Warp, mask: u32, pending: u32) {
 }
 
 impl Cta {
-    /// Reads up to 16 bytes of every lane of `mask`, zeros behind `lens`.
-    #[allow(clippy::too_many_arguments, reason = "one call, in this file")]
+    /// Reads up to 16 bytes of every lane, zeros behind its length.
     fn read_for_copy(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
-        src: &[u64; 32],
-        mask: u32,
-        bytes: u32,
-        lens: &[u32; 32],
+        request: &Request<'_>,
     ) -> Res<[[u8; 16]; 32]> {
         let mut out = [[0u8; 16]; 32];
-        let groups = self.locate(env, warp, pc, src, mask, lens, bytes, Access::Read)?;
+        let groups = self.locate(env, warp, request)?;
+        self.check_written(env, warp, request, &groups)?;
         for (index, lanes) in groups.iter() {
             let allocation = &env.allocs[index];
-            if env.detectors.uninitialised && !allocation.is_complete() {
-                self.check_written(env, warp, pc, allocation, src, lanes, lens, Access::Read)?;
-            }
-            if env.count_memory {
-                let (base, size) = (allocation.base, allocation.size);
-                self.tally
-                    .global_request(index, base, size, src, lanes, bytes, true);
-            }
-            for lane in 0..32 {
-                if lanes >> lane & 1 == 0 {
-                    continue;
-                }
-                let offset = src[lane] - allocation.base;
-                let len = lens[lane] as usize;
+            for lane in request.lanes().filter(|l| lanes >> l & 1 == 1) {
+                let offset = request.addresses[lane] - allocation.base;
+                let len = request.len(lane) as usize;
                 let mut at = 0;
                 while at < len {
                     let here = offset + at as u64;

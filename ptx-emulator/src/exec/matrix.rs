@@ -1,6 +1,7 @@
 //! `ldmatrix`, `movmatrix` and `mma`.
 
 use super::block::Cta;
+use super::memory::Request;
 use super::race::Who;
 use super::warp::Warp;
 use super::{Env, Res, windows};
@@ -39,52 +40,45 @@ impl Warp {
                 addresses[lane] = address;
             }
         }
-        cta.check_shared(env, self, pc, &addresses, used, 16, Access::Read)?;
+        let request = Request::new(pc, &addresses, used, 16, Access::Read);
+        cta.check_shared(env, self, &request)?;
         let mut rows: [Rows; 4] = [[[0; 16]; 8]; 4];
-        for lane in (0..32u32).filter(|l| used >> l & 1 == 1) {
-            let address = addresses[lane as usize];
-            cta.check_shared_read(env, self, pc, lane, address, 16, Access::Read)?;
+        for lane in request.lanes() {
             if env.detectors.races {
-                self.ordered_for_all(env, cta, pc, lane, address, mask)?;
+                self.ordered_for_all(env, cta, &request, lane, mask)?;
             }
-            let from = address as usize;
-            rows[lane as usize / 8][lane as usize % 8]
-                .copy_from_slice(&cta.shared[from..from + 16]);
+            cta.check_shared_written(env, self, &request, lane as u32)?;
+            let from = addresses[lane] as usize;
+            rows[lane / 8][lane % 8].copy_from_slice(&cta.shared[from..from + 16]);
         }
         for (matrix, &d) in rows.iter().zip(&op.d[..op.count as usize]) {
             self.set32(d, &mma::ldmatrix(matrix, op.trans), mask);
         }
-        if env.count_memory {
-            cta.tally.shared_request(&addresses, used, 16, true);
-        }
         Ok(())
     }
 
-    /// The lane that gives a row's address is not the one that gets its elements: the row must
-    /// be ordered before the reads of the four (or, transposed, eight) lanes that do. Asking it
-    /// of two neighbours of the address's lane is enough to catch a missing `bar.warp.sync`.
+    /// The lane that gives a row's address is not the one that gets its elements: the whole warp
+    /// reads the row.
     fn ordered_for_all(
         &self,
         env: &Env<'_>,
         cta: &mut Cta,
-        pc: u32,
-        lane: u32,
-        address: u64,
+        request: &Request<'_>,
+        lane: usize,
         mask: u32,
     ) -> Res<()> {
-        let other = (lane + 1) % 32;
-        if mask >> other & 1 == 0 {
-            return Ok(());
-        }
-        for word in (address as usize / 4)..(address as usize / 4 + 4) {
+        let pc = request.pc;
+        let first = request.addresses[lane] as usize / 4;
+        for word in first..first + 4 {
+            let lane = lane as u32;
             let who = Who {
                 warp: self.id,
-                lane: other,
+                lane,
                 clocks: &self.clocks,
                 pc,
             };
-            if let Err(conflict) = cta.shadow.read(word, 0xf, who) {
-                return Err(cta.conflict(env, self.id, other, pc, Access::Read, conflict));
+            if let Err((lane, conflict)) = cta.shadow.read_by_warp(word, who, mask) {
+                return Err(cta.conflict(env, self.id, lane, pc, Access::Read, conflict));
             }
         }
         Ok(())

@@ -4,10 +4,64 @@ use super::block::Cta;
 use super::warp::Warp;
 use super::{Env, Res, windows};
 use crate::code::{Addr, AtomOp, MemOp, MemSpace, Reg};
-use crate::fault::{Access, FaultKind, Space};
+use crate::fault::{Access, Fault, FaultKind, Space};
 
 /// Up to 16 bytes of every lane, as two little-endian words.
 pub(crate) type Data = [[u64; 2]; 32];
+
+/// One memory instruction of a warp.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub pc: u32,
+    pub addresses: &'a [u64; 32],
+    pub mask: u32,
+    /// Size of every lane's access, and its alignment.
+    pub bytes: u32,
+    /// Bytes that each lane really touches, if fewer.
+    pub lens: Option<&'a [u32; 32]>,
+    pub access: Access,
+}
+
+impl<'a> Request<'a> {
+    #[inline]
+    pub(crate) fn new(
+        pc: u32,
+        addresses: &'a [u64; 32],
+        mask: u32,
+        bytes: u32,
+        access: Access,
+    ) -> Self {
+        Request {
+            pc,
+            addresses,
+            mask,
+            bytes,
+            lens: None,
+            access,
+        }
+    }
+
+    /// The lanes of `mask`, ascending.
+    #[inline]
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.mask;
+        std::iter::from_fn(move || {
+            let lane = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (lane < 32).then_some(lane)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn len(&self, lane: usize) -> u32 {
+        self.lens.map_or(self.bytes, |lens| lens[lane])
+    }
+
+    /// Bytes of all lanes.
+    pub(crate) fn moved(&self) -> u64 {
+        u64::from(self.bytes) * u64::from(self.mask.count_ones())
+    }
+}
 
 impl Warp {
     /// Addresses of all lanes.
@@ -91,31 +145,6 @@ impl Warp {
         data
     }
 
-    /// Lanes of a generic access by space, with their addresses in it.
-    fn spaces(addresses: &mut [u64; 32], mask: u32) -> [(MemSpace, u32); 4] {
-        let mut out = [
-            (MemSpace::Global, 0),
-            (MemSpace::Shared, 0),
-            (MemSpace::Local, 0),
-            (MemSpace::Param, 0),
-        ];
-        let mut left = mask;
-        while left != 0 {
-            let lane = left.trailing_zeros() as usize;
-            left &= left - 1;
-            let (space, address) = windows::classify(addresses[lane]);
-            addresses[lane] = address;
-            let slot = match space {
-                MemSpace::Shared => 1,
-                MemSpace::Local => 2,
-                MemSpace::Param => 3,
-                _ => 0,
-            };
-            out[slot].1 |= 1 << lane;
-        }
-        out
-    }
-
     pub(crate) fn load(
         &mut self,
         env: &Env<'_>,
@@ -125,87 +154,39 @@ impl Warp {
         mask: u32,
     ) -> Res<()> {
         let mut addresses = self.addresses(&op.addr);
-        let bytes = op.bytes();
         let mut data = [[0u64; 2]; 32];
-        if op.space == MemSpace::Generic {
-            for (space, lanes) in Self::spaces(&mut addresses, mask) {
-                if lanes != 0 {
-                    self.load_from(env, cta, pc, space, &addresses, lanes, bytes, &mut data)?;
+        for (space, lanes) in spaces(op.space, &mut addresses, mask) {
+            let request = Request::new(pc, &addresses, lanes, op.bytes(), Access::Read);
+            match space {
+                _ if lanes == 0 => {}
+                MemSpace::Global | MemSpace::Generic => {
+                    cta.load_global(env, self, &request, &mut data)?;
                 }
+                MemSpace::Shared => cta.load_shared(env, self, &request, &mut data)?,
+                MemSpace::Local => self.load_local(env, cta, &request, &mut data)?,
+                MemSpace::Param => self.load_param(env, cta, &request, &mut data)?,
             }
-        } else {
-            self.load_from(env, cta, pc, op.space, &addresses, mask, bytes, &mut data)?;
         }
         self.set_loaded(op, &data, mask);
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
-    fn load_from(
-        &mut self,
-        env: &Env<'_>,
-        cta: &mut Cta,
-        pc: u32,
-        space: MemSpace,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
-        data: &mut Data,
-    ) -> Res<()> {
-        match space {
-            MemSpace::Global | MemSpace::Generic => {
-                cta.load_global(env, self, pc, addresses, mask, bytes, data)
-            }
-            MemSpace::Shared => cta.load_shared(env, self, pc, addresses, mask, bytes, data),
-            MemSpace::Local => self.load_local(env, cta, pc, addresses, mask, bytes, data),
-            MemSpace::Param => self.load_param(env, cta, pc, addresses, mask, bytes, data),
-        }
-    }
-
-    /// `ld.param` of a kernel parameter.
-    pub(crate) fn load_entry_param(
-        &mut self,
-        env: &Env<'_>,
-        cta: &Cta,
-        pc: u32,
-        op: &MemOp,
-        mask: u32,
-    ) -> Res<()> {
-        let addresses = self.addresses(&op.addr);
-        let mut data = [[0u64; 2]; 32];
-        self.load_param(env, cta, pc, &addresses, mask, op.bytes(), &mut data)?;
-        self.set_loaded(op, &data, mask);
-        Ok(())
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
     fn load_param(
         &self,
         env: &Env<'_>,
         cta: &Cta,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
+        request: &Request<'_>,
         data: &mut Data,
     ) -> Res<()> {
-        for lane in (0..32).filter(|l| mask >> l & 1 == 1) {
-            let address = addresses[lane];
-            let range = (address as usize)
-                .checked_add(bytes as usize)
-                .map(|end| address as usize..end);
+        let bytes = request.bytes as usize;
+        for lane in request.lanes() {
+            let start = request.addresses[lane] as usize;
+            let range = start.checked_add(bytes).map(|end| start..end);
             let Some(found) = range.and_then(|r| env.params.get(r)) else {
-                let kind = FaultKind::OutOfBounds {
-                    space: Space::Param,
-                    access: Access::Read,
-                    address,
-                    bytes,
-                    nearest: None,
-                };
-                return Err(cta.fault(env, self.id, lane as u32, pc, kind));
+                return Err(self.no_such_access(env, cta, request, Space::Param));
             };
             let mut buffer = [0u8; 16];
-            buffer[..found.len()].copy_from_slice(found);
+            buffer[..bytes].copy_from_slice(found);
             let value = u128::from_le_bytes(buffer);
             data[lane] = [value as u64, (value >> 64) as u64];
         }
@@ -221,50 +202,22 @@ impl Warp {
         mask: u32,
     ) -> Res<()> {
         let mut addresses = self.addresses(&op.addr);
-        let bytes = op.bytes();
         let data = self.stored(op);
-        if op.space == MemSpace::Generic {
-            for (space, lanes) in Self::spaces(&mut addresses, mask) {
-                if lanes != 0 {
-                    self.store_to(env, cta, pc, space, &addresses, lanes, bytes, &data)?;
+        for (space, lanes) in spaces(op.space, &mut addresses, mask) {
+            let request = Request::new(pc, &addresses, lanes, op.bytes(), Access::Write);
+            match space {
+                _ if lanes == 0 => {}
+                MemSpace::Global | MemSpace::Generic => {
+                    cta.store_global(env, self, &request, &data)?
+                }
+                MemSpace::Shared => cta.store_shared(env, self, &request, &data)?,
+                MemSpace::Local => self.store_local(env, cta, &request, &data)?,
+                MemSpace::Param => {
+                    return Err(self.no_such_access(env, cta, &request, Space::Param));
                 }
             }
-            Ok(())
-        } else {
-            self.store_to(env, cta, pc, op.space, &addresses, mask, bytes, &data)
         }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
-    fn store_to(
-        &mut self,
-        env: &Env<'_>,
-        cta: &mut Cta,
-        pc: u32,
-        space: MemSpace,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
-        data: &Data,
-    ) -> Res<()> {
-        match space {
-            MemSpace::Global | MemSpace::Generic => {
-                cta.store_global(env, self, pc, addresses, mask, bytes, data)
-            }
-            MemSpace::Shared => cta.store_shared(env, self, pc, addresses, mask, bytes, data),
-            MemSpace::Local => self.store_local(env, cta, pc, addresses, mask, bytes, data),
-            MemSpace::Param => {
-                let lane = mask.trailing_zeros();
-                let kind = FaultKind::OutOfBounds {
-                    space: Space::Param,
-                    access: Access::Write,
-                    address: addresses[lane as usize],
-                    bytes,
-                    nearest: None,
-                };
-                Err(cta.fault(env, self.id, lane, pc, kind))
-            }
-        }
+        Ok(())
     }
 
     pub(crate) fn atomic(
@@ -277,43 +230,71 @@ impl Warp {
     ) -> Res<()> {
         let mut addresses = self.addresses(&op.addr);
         let mut old = [0u64; 32];
-        let spaces = match op.space {
-            MemSpace::Generic => Self::spaces(&mut addresses, mask),
-            space => {
-                let mut spaces = [(space, 0); 4];
-                spaces[0].1 = mask;
-                spaces
-            }
-        };
-        for (space, lanes) in spaces {
-            if lanes == 0 {
-                continue;
-            }
+        for (space, lanes) in spaces(op.space, &mut addresses, mask) {
+            let request = Request::new(pc, &addresses, lanes, op.bytes, Access::Atomic);
             match space {
-                MemSpace::Shared => {
-                    cta.atomic_shared(env, self, pc, &addresses, lanes, op, &mut old)?
-                }
+                _ if lanes == 0 => {}
                 MemSpace::Global | MemSpace::Generic => {
-                    cta.atomic_global(env, self, pc, &addresses, lanes, op, &mut old)?;
+                    cta.atomic_global(env, self, &request, op, &mut old)?;
                 }
-                MemSpace::Local | MemSpace::Param => {
-                    let lane = lanes.trailing_zeros();
-                    let kind = FaultKind::OutOfBounds {
-                        space: if space == MemSpace::Local {
-                            Space::Local
-                        } else {
-                            Space::Param
-                        },
-                        access: Access::Atomic,
-                        address: addresses[lane as usize],
-                        bytes: op.bytes,
-                        nearest: None,
-                    };
-                    return Err(cta.fault(env, self.id, lane, pc, kind));
+                MemSpace::Shared => cta.atomic_shared(env, self, &request, op, &mut old)?,
+                MemSpace::Local => {
+                    return Err(self.no_such_access(env, cta, &request, Space::Local));
+                }
+                MemSpace::Param => {
+                    return Err(self.no_such_access(env, cta, &request, Space::Param));
                 }
             }
         }
         self.set(op.d, &old, mask);
         Ok(())
     }
+
+    /// The fault of an access that its space does not have: outside the parameters, a store to
+    /// them, an atomic on local memory.
+    fn no_such_access(
+        &self,
+        env: &Env<'_>,
+        cta: &Cta,
+        request: &Request<'_>,
+        space: Space,
+    ) -> Box<Fault> {
+        let lane = request.mask.trailing_zeros().min(31);
+        let kind = FaultKind::OutOfBounds {
+            space,
+            access: request.access,
+            address: request.addresses[lane as usize],
+            bytes: request.bytes,
+            nearest: None,
+        };
+        cta.fault(env, self.id, lane, request.pc, kind)
+    }
+}
+
+/// The lanes of an access by space; generic addresses become addresses in their space.
+fn spaces(space: MemSpace, addresses: &mut [u64; 32], mask: u32) -> [(MemSpace, u32); 4] {
+    if space != MemSpace::Generic {
+        return [(space, mask), (space, 0), (space, 0), (space, 0)];
+    }
+    let mut out = [
+        (MemSpace::Global, 0),
+        (MemSpace::Shared, 0),
+        (MemSpace::Local, 0),
+        (MemSpace::Param, 0),
+    ];
+    let mut left = mask;
+    while left != 0 {
+        let lane = left.trailing_zeros() as usize;
+        left &= left - 1;
+        let (space, address) = windows::classify(addresses[lane]);
+        addresses[lane] = address;
+        let slot = match space {
+            MemSpace::Shared => 1,
+            MemSpace::Local => 2,
+            MemSpace::Param => 3,
+            MemSpace::Global | MemSpace::Generic => 0,
+        };
+        out[slot].1 |= 1 << lane;
+    }
+    out
 }

@@ -92,7 +92,6 @@ struct Reads {
     pc: u32,
     lanes: u32,
     warp: u16,
-    atomic: bool,
     /// Next record of the same cell in the pool, plus 1.
     next: u32,
 }
@@ -226,39 +225,78 @@ impl Shadow {
         }
     }
 
+    /// Whether an access of a thread lies before what all lanes of the warp of `who` know of.
+    #[inline]
+    fn settled(&self, who: &Who<'_>, warp: u32, generation: u32, time: u32) -> bool {
+        generation < self.generation
+            || (generation == self.generation && warp == who.warp && time < who.clocks.full)
+    }
+
     /// A read of the bytes `within` (a mask of 4) of `word`.
     #[inline]
     pub(crate) fn read(&mut self, word: usize, within: u8, who: Who<'_>) -> Result<(), Conflict> {
         if within == 0xf && !self.split[word] {
-            let cell = &mut self.cells[word];
-            let (w, r) = (&cell.write, &mut cell.reads);
-            if w.generation < self.generation
-                || (w.thread == who.thread() && w.generation != PENDING)
+            let Cell { write: w, reads: r } = self.cells[word];
+            let mine = w.thread == who.thread() && w.generation != PENDING;
+            if (mine || self.settled(&who, u32::from(w.thread) / 32, w.generation, w.time))
+                && self.join_read(word, r, &who, 1 << who.lane)
             {
-                let fresh = r.generation != self.generation;
-                if fresh
-                    || (u32::from(r.warp) == who.warp && r.time == who.clocks.time && !r.atomic)
-                {
-                    let lanes = if fresh { 0 } else { r.lanes };
-                    let next = if fresh { 0 } else { r.next };
-                    *r = Reads {
-                        generation: self.generation,
-                        time: who.clocks.time,
-                        pc: who.pc,
-                        lanes: lanes | 1 << who.lane,
-                        warp: who.warp as u16,
-                        atomic: false,
-                        next,
-                    };
-                    return Ok(());
-                }
+                return Ok(());
             }
         }
         self.each_cell(word, within, |shadow, cell| {
             shadow.check_write(cell, &who, false)?;
-            shadow.record_read(cell, &who, false);
+            shadow.record_read(cell, &who);
             Ok(())
         })
+    }
+
+    /// A read of `word` by all lanes of a warp, `lanes`, together; `who` is the one that names
+    /// the address. An error says which lane is at fault.
+    pub(crate) fn read_by_warp(
+        &mut self,
+        word: usize,
+        who: Who<'_>,
+        lanes: u32,
+    ) -> Result<(), (u32, Conflict)> {
+        if !self.split[word] {
+            let Cell { write: w, reads: r } = self.cells[word];
+            if self.settled(&who, u32::from(w.thread) / 32, w.generation, w.time)
+                && self.join_read(word, r, &who, lanes)
+            {
+                return Ok(());
+            }
+        }
+        // Whichever thread wrote the word, one of two lanes is another one.
+        let next = (who.lane + 1) % 32;
+        for lane in [who.lane, next] {
+            if lanes >> lane & 1 == 1 {
+                self.read(word, 0xf, Who { lane, ..who })
+                    .map_err(|conflict| (lane, conflict))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds lanes to the readers of an unsplit word if one record holds them all.
+    #[inline]
+    fn join_read(&mut self, word: usize, r: Reads, who: &Who<'_>, lanes: u32) -> bool {
+        let time = who.clocks.time;
+        let warp = u32::from(r.warp);
+        let same = r.generation == self.generation && warp == who.warp && r.time == time;
+        let replaced = self.settled(who, warp, r.generation, r.time) && r.next == 0;
+        if !same && !replaced && r.generation == self.generation {
+            return false;
+        }
+        self.cells[word].reads = Reads {
+            generation: self.generation,
+            time,
+            pc: who.pc,
+            lanes: lanes | if same { r.lanes } else { 0 },
+            warp: who.warp as u16,
+            next: if same { r.next } else { 0 },
+        };
+        true
     }
 
     /// A write; `access` says which kind. An asynchronous copy stays pending.
@@ -283,25 +321,30 @@ impl Shadow {
             kind,
         };
         if within == 0xf && !self.split[word] {
-            let current = self.generation;
-            let cell = &mut self.cells[word];
-            let (w, r) = (&cell.write, &cell.reads);
-            let mine =
-                w.generation < current || (w.thread == who.thread() && w.generation != PENDING);
-            let unread = r.generation != current
-                || (r.lanes == 1 << who.lane && u32::from(r.warp) == who.warp && r.next == 0);
-            if mine && unread {
-                cell.write = write;
-                cell.reads.generation = 0;
+            let Cell { write: w, reads: r } = self.cells[word];
+            let mine = w.thread == who.thread() && w.generation != PENDING;
+            let alone = r.lanes == 1 << who.lane && u32::from(r.warp) == who.warp;
+            let unread = r.generation != self.generation
+                || (r.next == 0
+                    && (alone || self.settled(&who, r.warp.into(), r.generation, r.time)));
+            if unread
+                && (mine || self.settled(&who, u32::from(w.thread) / 32, w.generation, w.time))
+            {
+                self.cells[word] = Cell {
+                    write,
+                    reads: Reads::default(),
+                };
                 return Ok(());
             }
         }
         let atomic = kind == ATOMIC;
         self.each_cell(word, within, |shadow, cell| {
             shadow.check_write(cell, &who, atomic)?;
-            shadow.check_reads(cell, &who, atomic)?;
-            cell.write = write;
-            cell.reads = Reads::default();
+            shadow.check_reads(cell, &who)?;
+            *cell = Cell {
+                write,
+                reads: Reads::default(),
+            };
             Ok(())
         })
     }
@@ -406,28 +449,26 @@ impl Shadow {
         })
     }
 
-    fn check_reads(&self, cell: &Cell, who: &Who<'_>, atomic: bool) -> Result<(), Conflict> {
+    fn check_reads(&self, cell: &Cell, who: &Who<'_>) -> Result<(), Conflict> {
         let mut r = cell.reads;
         if r.generation != self.generation {
             return Ok(());
         }
         loop {
-            if !(atomic && r.atomic) {
-                let mut left = r.lanes;
-                while left != 0 {
-                    let lane = left.trailing_zeros();
-                    left &= left - 1;
-                    let thread = u32::from(r.warp) * 32 + lane;
-                    if !self.ordered(who, thread as u16, r.generation, r.time) {
-                        let access = Access::Read;
-                        return Err(Conflict {
-                            byte: 0,
-                            thread,
-                            pc: r.pc,
-                            access,
-                            pending: false,
-                        });
-                    }
+            let mut left = r.lanes;
+            while left != 0 {
+                let lane = left.trailing_zeros();
+                left &= left - 1;
+                let thread = u32::from(r.warp) * 32 + lane;
+                if !self.ordered(who, thread as u16, r.generation, r.time) {
+                    let (access, pc) = (Access::Read, r.pc);
+                    return Err(Conflict {
+                        byte: 0,
+                        thread,
+                        pc,
+                        access,
+                        pending: false,
+                    });
                 }
             }
             if r.next == 0 {
@@ -437,14 +478,13 @@ impl Shadow {
         }
     }
 
-    fn record_read(&mut self, cell: &mut Cell, who: &Who<'_>, atomic: bool) {
+    fn record_read(&mut self, cell: &mut Cell, who: &Who<'_>) {
         let new = Reads {
             generation: self.generation,
             time: who.clocks.time,
             pc: who.pc,
             lanes: 1 << who.lane,
             warp: who.warp as u16,
-            atomic,
             next: 0,
         };
         let r = &mut cell.reads;
@@ -452,7 +492,7 @@ impl Shadow {
             *r = new;
             return;
         }
-        let same = |r: &Reads| r.warp == new.warp && r.time == new.time && r.atomic == atomic;
+        let same = |r: &Reads| r.warp == new.warp && r.time == new.time;
         if same(r) {
             r.lanes |= new.lanes;
             r.pc = new.pc;

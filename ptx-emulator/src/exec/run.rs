@@ -293,9 +293,6 @@ impl Warp {
                 Op::Slow(index) => self.slow(env, cta, pc, *index, m)?,
                 Op::Ld(index) => self.load(env, cta, pc, &env.code.mem[*index as usize], m)?,
                 Op::St(index) => self.store(env, cta, pc, &env.code.mem[*index as usize], m)?,
-                Op::LdParam(index) => {
-                    self.load_entry_param(env, cta, pc, &env.code.mem[*index as usize], m)?;
-                }
                 Op::Atom(index) => {
                     self.atomic(env, cta, pc, &env.code.atoms[*index as usize], m)?
                 }

@@ -1,131 +1,151 @@
 //! Shared memory accesses of a warp.
 
 use super::block::Cta;
-use super::memory::Data;
+use super::memory::{Data, Request};
 use super::race::Who;
 use super::warp::Warp;
 use super::{Env, Res};
 use crate::code::AtomOp;
-use crate::fault::{Access, FaultKind, Space};
+use crate::fault::{FaultKind, Space};
+
+/// Bits of the bytes that an access of `bytes` bytes touches in a word.
+#[inline]
+fn within(address: u64, bytes: u32) -> u8 {
+    (((1u32 << bytes.min(4)) - 1) << (address & 3)) as u8
+}
 
 impl Cta {
     /// Bounds and alignment of all lanes: the fault of the lowest lane that breaks them.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
     pub(crate) fn check_shared(
-        &self,
+        &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
-        access: Access,
+        request: &Request<'_>,
     ) -> Res<()> {
         let limit = u64::from(env.shared_bytes);
-        let size = u64::from(bytes);
-        let wrong =
-            |address: u64| address.saturating_add(size) > limit || address & (size - 1) != 0;
-        let any = (0..32).any(|l| mask >> l & 1 == 1 && wrong(addresses[l]));
-        if !any {
-            return Ok(());
-        }
-        let lane = (0..32)
-            .find(|l| mask >> l & 1 == 1 && wrong(addresses[*l]))
-            .unwrap_or(0);
-        let address = addresses[lane];
-        let nearest = self.nearest_shared(env, address);
-        let space = Space::Shared;
-        let kind = if address.saturating_add(size) > limit {
-            FaultKind::OutOfBounds {
-                space,
-                access,
-                address,
-                bytes,
-                nearest,
-            }
-        } else {
-            FaultKind::Misaligned {
-                space,
-                access,
-                address,
-                required: bytes,
-                nearest,
-            }
+        let size = u64::from(request.bytes);
+        let outside = |address: u64| address.saturating_add(size) > limit;
+        let wrong = |l: &usize| {
+            let address = request.addresses[*l];
+            outside(address) || address & (size - 1) != 0
         };
-        Err(self.fault(env, warp.id, lane as u32, pc, kind))
+        if let Some(lane) = request.lanes().find(wrong) {
+            let address = request.addresses[lane];
+            let nearest = self.nearest_shared(env, address);
+            let (space, access, bytes) = (Space::Shared, request.access, request.bytes);
+            let kind = if outside(address) {
+                FaultKind::OutOfBounds {
+                    space,
+                    access,
+                    address,
+                    bytes,
+                    nearest,
+                }
+            } else {
+                FaultKind::Misaligned {
+                    space,
+                    access,
+                    address,
+                    required: bytes,
+                    nearest,
+                }
+            };
+            return Err(self.fault(env, warp.id, lane as u32, request.pc, kind));
+        }
+        if env.count_memory {
+            self.tally.shared_request(request);
+        }
+        Ok(())
     }
 
-    /// Races and uninitialised bytes of one lane's read of an aligned range.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
+    /// Races and uninitialised bytes of one lane's read.
     pub(crate) fn check_shared_read(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
+        request: &Request<'_>,
         lane: u32,
-        address: u64,
-        bytes: u32,
-        access: Access,
     ) -> Res<()> {
-        let first = (address >> 2) as usize;
-        let words = bytes.div_ceil(4) as usize;
-        let within = ((1u32 << bytes.min(4)) - 1 << (address & 3)) as u8;
-        for word in first..first + words {
-            if env.detectors.races && access == Access::Read {
+        let Request {
+            pc, bytes, access, ..
+        } = *request;
+        if env.detectors.races {
+            let address = request.addresses[lane as usize];
+            let first = (address >> 2) as usize;
+            let bits = within(address, bytes);
+            for word in first..first + bytes.div_ceil(4) as usize {
                 let who = Who {
                     warp: warp.id,
                     lane,
                     clocks: &warp.clocks,
                     pc,
                 };
-                if let Err(conflict) = self.shadow.read(word, within, who) {
+                if let Err(conflict) = self.shadow.read(word, bits, who) {
                     return Err(self.conflict(env, warp.id, lane, pc, access, conflict));
                 }
             }
-            if env.detectors.uninitialised {
-                let missing = within & !self.shared_written[word];
-                if missing != 0 {
-                    let first = word as u64 * 4 + u64::from(missing.trailing_zeros());
-                    let nearest = self.nearest_shared(env, first);
-                    let space = Space::Shared;
-                    let kind = FaultKind::Uninitialised {
-                        space,
-                        access,
-                        address,
-                        bytes,
-                        first,
-                        nearest,
-                    };
-                    return Err(self.fault(env, warp.id, lane, pc, kind));
-                }
-            }
         }
-        Ok(())
+        self.check_shared_written(env, warp, request, lane)
     }
 
-    /// Races of one lane's write of an aligned range.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
-    fn check_shared_write(
+    /// Uninitialised bytes of one lane's read.
+    pub(crate) fn check_shared_written(
+        &self,
+        env: &Env<'_>,
+        warp: &Warp,
+        request: &Request<'_>,
+        lane: u32,
+    ) -> Res<()> {
+        if !env.detectors.uninitialised {
+            return Ok(());
+        }
+        let Request {
+            pc, bytes, access, ..
+        } = *request;
+        let address = request.addresses[lane as usize];
+        let first = (address >> 2) as usize;
+        let bits = within(address, bytes);
+        let written = &self.shared_written[first..first + bytes.div_ceil(4) as usize];
+        let Some(word) = written.iter().position(|w| bits & !w != 0) else {
+            return Ok(());
+        };
+        let missing = bits & !written[word];
+        let first = (first + word) as u64 * 4 + u64::from(missing.trailing_zeros());
+        let nearest = self.nearest_shared(env, first);
+        let space = Space::Shared;
+        let kind = FaultKind::Uninitialised {
+            space,
+            access,
+            address,
+            bytes,
+            first,
+            nearest,
+        };
+        Err(self.fault(env, warp.id, lane, pc, kind))
+    }
+
+    /// Races of one lane's write.
+    pub(crate) fn check_shared_write(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
+        request: &Request<'_>,
         lane: u32,
-        address: u64,
-        bytes: u32,
-        access: Access,
     ) -> Res<()> {
+        let Request {
+            pc, bytes, access, ..
+        } = *request;
+        let address = request.addresses[lane as usize];
         let first = (address >> 2) as usize;
-        let words = bytes.div_ceil(4) as usize;
-        let within = ((1u32 << bytes.min(4)) - 1 << (address & 3)) as u8;
-        for word in first..first + words {
+        let bits = within(address, bytes);
+        for word in first..first + bytes.div_ceil(4) as usize {
             let who = Who {
                 warp: warp.id,
                 lane,
                 clocks: &warp.clocks,
                 pc,
             };
-            if let Err(conflict) = self.shadow.write(word, within, who, access) {
+            if let Err(conflict) = self.shadow.write(word, bits, who, access) {
                 return Err(self.conflict(env, warp.id, lane, pc, access, conflict));
             }
         }
@@ -136,6 +156,7 @@ impl Cta {
     pub(crate) fn load_shared_bytes(&self, address: usize, bytes: usize) -> [u64; 2] {
         let mut buffer = [0u8; 16];
         match bytes {
+            // The widths of attention kernels, as copies of constant size.
             4 => buffer[..4].copy_from_slice(&self.shared[address..address + 4]),
             16 => buffer.copy_from_slice(&self.shared[address..address + 16]),
             _ => buffer[..bytes].copy_from_slice(&self.shared[address..address + bytes]),
@@ -150,97 +171,68 @@ impl Cta {
         if bytes.len() >= 4 {
             self.shared_written[address / 4..(address + bytes.len()) / 4].fill(0xf);
         } else {
-            self.shared_written[address / 4] |=
-                (((1u32 << bytes.len()) - 1) << (address & 3)) as u8;
+            self.shared_written[address / 4] |= within(address as u64, bytes.len() as u32);
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
     pub(crate) fn load_shared(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
+        request: &Request<'_>,
         data: &mut Data,
     ) -> Res<()> {
-        self.check_shared(env, warp, pc, addresses, mask, bytes, Access::Read)?;
+        self.check_shared(env, warp, request)?;
         let checked = env.detectors.races || env.detectors.uninitialised;
-        let mut left = mask;
-        while left != 0 {
-            let lane = left.trailing_zeros();
-            left &= left - 1;
-            let address = addresses[lane as usize];
+        for lane in request.lanes() {
             if checked {
-                self.check_shared_read(env, warp, pc, lane, address, bytes, Access::Read)?;
+                self.check_shared_read(env, warp, request, lane as u32)?;
             }
-            data[lane as usize] = self.load_shared_bytes(address as usize, bytes as usize);
-        }
-        if env.count_memory {
-            self.tally.shared_request(addresses, mask, bytes, true);
+            let address = request.addresses[lane] as usize;
+            data[lane] = self.load_shared_bytes(address, request.bytes as usize);
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
     pub(crate) fn store_shared(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
+        request: &Request<'_>,
         data: &Data,
     ) -> Res<()> {
-        self.check_shared(env, warp, pc, addresses, mask, bytes, Access::Write)?;
-        let mut left = mask;
-        while left != 0 {
-            let lane = left.trailing_zeros();
-            left &= left - 1;
-            let address = addresses[lane as usize];
+        self.check_shared(env, warp, request)?;
+        for lane in request.lanes() {
             if env.detectors.races {
-                self.check_shared_write(env, warp, pc, lane, address, bytes, Access::Write)?;
+                self.check_shared_write(env, warp, request, lane as u32)?;
             }
-            let [low, high] = data[lane as usize];
+            let [low, high] = data[lane];
             let value = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-            self.store_shared_bytes(address as usize, &value[..bytes as usize]);
-        }
-        if env.count_memory {
-            self.tally.shared_request(addresses, mask, bytes, false);
+            let address = request.addresses[lane] as usize;
+            self.store_shared_bytes(address, &value[..request.bytes as usize]);
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one access")]
     pub(crate) fn atomic_shared(
         &mut self,
         env: &Env<'_>,
         warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
+        request: &Request<'_>,
         op: &AtomOp,
         old: &mut [u64; 32],
     ) -> Res<()> {
-        let (bytes, access) = (op.bytes, Access::Atomic);
-        self.check_shared(env, warp, pc, addresses, mask, bytes, access)?;
-        for lane in (0..32u32).filter(|l| mask >> l & 1 == 1) {
-            let at = lane as usize;
-            let address = addresses[at];
+        self.check_shared(env, warp, request)?;
+        for lane in request.lanes() {
             if env.detectors.races {
-                self.check_shared_write(env, warp, pc, lane, address, bytes, access)?;
+                self.check_shared_write(env, warp, request, lane as u32)?;
             }
-            self.check_shared_read(env, warp, pc, lane, address, bytes, access)?;
-            let [value, _] = self.load_shared_bytes(address as usize, bytes as usize);
-            old[at] = value;
-            let new = (op.f)(value, warp.lane(op.b, at), warp.lane(op.c, at));
-            self.store_shared_bytes(address as usize, &new.to_le_bytes()[..bytes as usize]);
-        }
-        if env.count_memory {
-            self.tally.shared_request(addresses, mask, bytes, false);
+            self.check_shared_written(env, warp, request, lane as u32)?;
+            let address = request.addresses[lane] as usize;
+            let [value, _] = self.load_shared_bytes(address, op.bytes as usize);
+            old[lane] = value;
+            let new = (op.f)(value, warp.lane(op.b, lane), warp.lane(op.c, lane));
+            self.store_shared_bytes(address, &new.to_le_bytes()[..op.bytes as usize]);
         }
         Ok(())
     }

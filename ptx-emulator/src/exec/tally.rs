@@ -1,7 +1,10 @@
 //! Counters of one worker.
 
 use super::Env;
+use super::memory::Request;
 use crate::counters::{ByteCounts, SectorCounts, SharedCounts};
+use crate::fault::Access;
+use crate::memory::Allocation;
 
 /// Bytes of a sector, as a shift.
 const SECTOR_SHIFT: u32 = 5;
@@ -65,16 +68,13 @@ impl Tally {
         a.local_written += b.local_written;
     }
 
-    /// One request to allocation `index`, which starts at `base`.
+    /// The lanes `mask` of a request, which touch allocation number `index`.
     pub(crate) fn global_request(
         &mut self,
+        allocation: &Allocation,
         index: usize,
-        base: u64,
-        size: u64,
-        addresses: &[u64; 32],
+        request: &Request<'_>,
         mask: u32,
-        bytes: u32,
-        load: bool,
     ) {
         let mut sectors = [0u64; 64];
         let mut count = 0;
@@ -84,7 +84,7 @@ impl Tally {
             let lane = left.trailing_zeros() as usize;
             left &= left - 1;
             // An access is aligned to its size of at most 16 bytes: it lies in one sector.
-            let sector = (addresses[lane] - base) >> SECTOR_SHIFT;
+            let sector = (request.addresses[lane] - allocation.base) >> SECTOR_SHIFT;
             if count > 0 {
                 let last = sectors[count - 1];
                 if last == sector {
@@ -109,13 +109,13 @@ impl Tally {
         }
         let counts = &mut self.allocations[index];
         counts.requests += 1;
-        let moved = u64::from(bytes) * u64::from(mask.count_ones());
-        if load {
+        let moved = Request { mask, ..*request }.moved();
+        if request.access == Access::Read {
             counts.loaded += count as u64;
             self.bytes.global_read += moved;
             let touched = &mut self.touched[index];
             if touched.bits.is_empty() {
-                touched.bits = vec![0; (size >> SECTOR_SHIFT) as usize / 64 + 1];
+                touched.bits = vec![0; (allocation.size >> SECTOR_SHIFT) as usize / 64 + 1];
             }
             for &sector in &sectors[..count] {
                 let word = (sector >> 6) as usize;
@@ -132,18 +132,17 @@ impl Tally {
     }
 
     /// One request to shared memory: bank conflicts.
-    pub(crate) fn shared_request(
-        &mut self,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: u32,
-        load: bool,
-    ) {
-        let moved = u64::from(bytes) * u64::from(mask.count_ones());
-        if load {
-            self.bytes.shared_read += moved;
+    pub(crate) fn shared_request(&mut self, request: &Request<'_>) {
+        let Request {
+            addresses,
+            mask,
+            bytes,
+            ..
+        } = *request;
+        if request.access == Access::Read {
+            self.bytes.shared_read += request.moved();
         } else {
-            self.bytes.shared_written += moved;
+            self.bytes.shared_written += request.moved();
         }
         self.shared.requests += 1;
         // Wide accesses go in groups of lanes that move 128 bytes together.
@@ -166,7 +165,7 @@ impl Tally {
                 bank_load(&addresses[first..first + group], lanes, bytes)
             };
             self.shared.wavefronts += u64::from(most);
-            self.shared.least_wavefronts += u64::from(distinct.div_ceil(32));
+            self.shared.least_wavefronts += u64::from(distinct.div_ceil(group as u32));
         }
     }
 
@@ -182,24 +181,29 @@ impl Tally {
     }
 }
 
-/// The most distinct words that one bank serves, and the distinct words of all banks.
+/// The most distinct units that one bank (of the unit's width) serves, and the distinct units of
+/// all banks. A unit is one lane's access: all are aligned to their size, so that two lanes touch
+/// the same unit or have no word in common.
 fn bank_load(addresses: &[u64], lanes: u32, bytes: u32) -> (u32, u32) {
-    let per_lane = u64::from(bytes.div_ceil(4));
-    let mut words = [0u64; 32];
+    let shift = bytes.max(4).trailing_zeros();
+    let last_bank = (128 >> shift) - 1;
+    let mut units = [(0u32, 0u64); 32];
     let mut count = 0;
     let mut load = [0u32; 32];
     for (lane, address) in addresses.iter().enumerate() {
         if lanes >> lane & 1 == 0 {
             continue;
         }
-        for word in (address >> 2)..(address >> 2) + per_lane {
-            // Lanes that ask for the same word share it.
-            if !words[..count].contains(&word) {
-                words[count] = word;
-                count += 1;
-                load[(word & 31) as usize] += 1;
-            }
+        let unit = address >> shift;
+        let bank = unit as u32 & last_bank;
+        let load = &mut load[bank as usize];
+        // Lanes that ask for the same unit share it.
+        if *load != 0 && units[..count].contains(&(bank, unit)) {
+            continue;
         }
+        units[count] = (bank, unit);
+        count += 1;
+        *load += 1;
     }
     (load.into_iter().max().unwrap_or(0), count as u32)
 }

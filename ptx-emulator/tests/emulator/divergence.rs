@@ -195,7 +195,7 @@ fn barriers_without_aligned_may_be_reached_from_two_places() {
         EVEN: add.u32 %r1, %r0, 100; st.shared.u32 [%r5], %r1; barrier.sync 0;
         END: mov.u32 %r5, word; sub.u32 %r6, 63, %r0; mad.lo.u32 %r5, %r6, 4, %r5;
         ld.shared.u32 %r2, [%r5]; cvt.u64.u32 %rd4, %r2; st.global.u64 [%rd1], %rd4; ret;";
-    let value = |i: u64| if i % 2 == 0 { i + 100 } else { i };
+    let value = |i: u64| if i.is_multiple_of(2) { i + 100 } else { i };
     let want: Vec<u64> = (0..64).map(|i| value(63 - i)).collect();
     assert_eq!(run("", body, &indices()), want);
 }

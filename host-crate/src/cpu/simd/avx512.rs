@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use super::avx2::sum4;
 
 /// AVX-512 F, BW, DQ and VL.
 #[derive(Clone, Copy)]
@@ -62,6 +63,28 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_quad(from: *const f32) -> __m512 {
+        unsafe { _mm512_broadcast_f32x4(_mm_loadu_ps(from)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_quad(to: *mut f32, v: __m512) {
+        unsafe { _mm_storeu_ps(to, _mm512_castps512_ps128(v)) }
+    }
+
+    #[inline(always)]
+    unsafe fn exchange<const D: usize>(v: __m512) -> __m512 {
+        unsafe {
+            match D {
+                1 => _mm512_permute_ps::<0b10_11_00_01>(v),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(v),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v),
+                _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v),
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn add(a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }
     }
@@ -107,12 +130,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn sum4(to: *mut f32, v: [__m512; 4]) {
         unsafe {
-            let ab = _mm256_hadd_ps(fold(v[0]), fold(v[1]));
-            let cd = _mm256_hadd_ps(fold(v[2]), fold(v[3]));
-            let halves = _mm256_hadd_ps(ab, cd);
-            let low = _mm256_castps256_ps128(halves);
-            let high = _mm256_extractf128_ps::<1>(halves);
-            _mm_storeu_ps(to, _mm_add_ps(low, high));
+            _mm_storeu_ps(to, sum4([fold(v[0]), fold(v[1]), fold(v[2]), fold(v[3])]));
         }
     }
 

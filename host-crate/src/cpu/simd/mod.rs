@@ -48,6 +48,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load_granule_bf16(from: *const u16) -> Self::V;
     /// Writes `LANES` values.
     unsafe fn store(to: *mut f32, v: Self::V);
+    /// Four values, repeated over all lanes.
+    unsafe fn load_quad(from: *const f32) -> Self::V;
+    /// Writes the first four lanes.
+    unsafe fn store_quad(to: *mut f32, v: Self::V);
+    /// Lane i holds lane i XOR `D`; `D` is a power of two below `LANES`.
+    unsafe fn exchange<const D: usize>(v: Self::V) -> Self::V;
     /// a + b
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
     /// a − b
@@ -67,6 +73,26 @@ pub(crate) trait Simd: Copy + 'static {
     /// Writes the sums of the lanes of four vectors to `to[0..4]`. The order of the additions within
     /// a vector does not depend on its place.
     unsafe fn sum4(to: *mut f32, v: [Self::V; 4]);
+    /// `sums[h] += weights[h] · v` for the largest register tile: it may fill the registers, so
+    /// that a compiler which moves one load ahead of its use pushes a sum out to memory.
+    #[inline(always)]
+    unsafe fn add_weighted_4x3(
+        weights: *const f32,
+        v: [Self::V; 3],
+        sums: [[Self::V; 3]; 4],
+    ) -> [[Self::V; 3]; 4] {
+        let mut sums = sums;
+        for (h, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: the caller's promise: four weights.
+            unsafe {
+                let weight = Self::splat(*weights.add(h));
+                for (sum, v) in sums.iter_mut().zip(v) {
+                    *sum = Self::fma(weight, v, *sum);
+                }
+            }
+        }
+        sums
+    }
     /// Asks for the cache line at `at`, which need not be a valid address.
     unsafe fn prefetch(at: *const u8);
 }
@@ -101,4 +127,38 @@ pub(crate) unsafe fn load_granule<S: Simd, T: Element>(from: *const T) -> S::V {
             DType::Bf16 => S::load_granule_bf16(from.cast()),
         }
     }
+}
+
+macro_rules! reduce {
+    ($(#[$doc:meta])* $name:ident, $op:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for [`Simd`].
+        #[inline(always)]
+        pub(crate) unsafe fn $name<S: Simd, const P: usize>(v: S::V) -> S::V {
+            const { assert!(P == 1 || P == 4) };
+            let mut v = v;
+            // SAFETY: the caller's promise; each distance is below `LANES`.
+            unsafe {
+                if S::LANES > 8 {
+                    v = S::$op(v, S::exchange::<8>(v));
+                }
+                v = S::$op(v, S::exchange::<4>(v));
+                if P == 1 {
+                    v = S::$op(v, S::exchange::<2>(v));
+                    v = S::$op(v, S::exchange::<1>(v));
+                }
+            }
+            v
+        }
+    };
+}
+reduce! {
+    /// The largest of the lanes that are `P` apart, in each of them.
+    max_of_heads, max
+}
+reduce! {
+    /// The sum of the lanes that are `P` apart, in each of them.
+    sum_of_heads, add
 }

@@ -92,6 +92,25 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_quad(from: *const f32) -> Lanes {
+        let [a, b, c, d] = unsafe { from.cast::<[f32; 4]>().read_unaligned() };
+        [a, b, c, d, a, b, c, d]
+    }
+
+    #[inline(always)]
+    unsafe fn store_quad(to: *mut f32, v: Lanes) {
+        unsafe {
+            to.cast::<[f32; 4]>()
+                .write_unaligned([v[0], v[1], v[2], v[3]])
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn exchange<const D: usize>(v: Lanes) -> Lanes {
+        std::array::from_fn(|i| v[i ^ D])
+    }
+
+    #[inline(always)]
     unsafe fn add(a: Lanes, b: Lanes) -> Lanes {
         zip(a, b, |x, y| x + y)
     }

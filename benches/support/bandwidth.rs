@@ -1,0 +1,122 @@
+//! The paired measurement and its table.
+
+use std::time::Instant;
+
+use half::{bf16, f16};
+use paged_attention::cpu::InstructionSet;
+use paged_attention::{CacheLayout, Element};
+
+use super::batch::{Batch, Shape};
+use super::read_loop::{multiply_adds_per_second, read};
+
+/// Rounds of (read, multiply-add, decode).
+const ROUNDS: usize = 21;
+
+pub fn main() {
+    // Cargo passes `--bench`; every other argument selects the rows whose label contains it.
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with("--"))
+        .collect();
+    let set = InstructionSet::detect();
+    println!(
+        "instruction set {}, threads {}",
+        set.name(),
+        rayon::current_num_threads()
+    );
+    println!("GB/s of K and V, medians of {ROUNDS} rounds; share: median of the rounds' ratios");
+    println!(
+        "{:<34} {:>7} {:>7} {:>9} {:>7} {:>6}",
+        "shape", "decode", "read", "FMA limit", "bound", "share"
+    );
+    let mha = |ctx: usize, layout| Shape {
+        seqs: (4 * 4096 / ctx).max(1),
+        ctx,
+        q_heads: 32,
+        kv_heads: 32,
+        head_dim: 128,
+        block_size: 16,
+        layout,
+    };
+    let gqa = |ctx: usize, layout| Shape {
+        seqs: 4 * mha(ctx, layout).seqs,
+        q_heads: 64,
+        kv_heads: 8,
+        ..mha(ctx, layout)
+    };
+    for layout in [CacheLayout::Nhd, CacheLayout::Hnd] {
+        for (name, shape) in [
+            ("MHA 32/32", mha(4096, layout)),
+            ("GQA 64/8", gqa(4096, layout)),
+        ] {
+            let halved = Shape {
+                seqs: shape.seqs / 2,
+                ..shape
+            };
+            row::<f32>(&wanted, set, name, halved);
+            row::<f16>(&wanted, set, name, shape);
+            row::<bf16>(&wanted, set, name, shape);
+        }
+    }
+}
+
+fn row<T: Element>(wanted: &[String], set: InstructionSet, name: &str, shape: Shape) {
+    let layout = match shape.layout {
+        CacheLayout::Nhd => "nhd",
+        CacheLayout::Hnd => "hnd",
+    };
+    let Shape { seqs, ctx, .. } = shape;
+    let label = format!("{name} {} {layout} {seqs}x{ctx}", T::DTYPE.name());
+    if !wanted.iter().all(|w| label.contains(w)) {
+        return;
+    }
+    let mut batch = Batch::<T>::new(shape);
+    batch.verify(set);
+
+    let bytes = shape.bytes::<T>() as f64;
+    // A K element is multiplied once per query head of its group, and so is a V element.
+    let per_byte = (shape.q_heads / shape.kv_heads) as f64 / size_of::<T>() as f64;
+    let mut samples = Samples::default();
+    for _ in 0..ROUNDS {
+        let time = read(set, &[batch.k.bytes(), batch.v.bytes()]);
+        let read = bytes / time.as_secs_f64();
+        let limit = multiply_adds_per_second(set) / per_byte;
+        let start = Instant::now();
+        batch.decode(set);
+        let decode = bytes / start.elapsed().as_secs_f64();
+        samples.push(decode, read, limit);
+    }
+    let [decode, read, limit, bound, share] = samples.medians();
+    println!(
+        "{label:<34} {:>7.2} {:>7.2} {:>9.2} {:>7.2} {:>5.1}%",
+        decode / 1e9,
+        read / 1e9,
+        limit / 1e9,
+        bound / 1e9,
+        share * 100.0
+    );
+}
+
+/// Columns: decode, read loop, multiply-add limit, bound (bytes per second), share.
+#[derive(Default)]
+struct Samples([Vec<f64>; 5]);
+
+impl Samples {
+    fn push(&mut self, decode: f64, read: f64, limit: f64) {
+        let bound = read.min(limit);
+        for (column, x) in self
+            .0
+            .iter_mut()
+            .zip([decode, read, limit, bound, decode / bound])
+        {
+            column.push(x);
+        }
+    }
+
+    fn medians(self) -> [f64; 5] {
+        self.0.map(|mut column| {
+            column.sort_by(f64::total_cmp);
+            column[column.len() / 2]
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! What the benches share.
+
+pub mod bandwidth;
+pub mod batch;
+pub mod read_loop;

@@ -1,0 +1,105 @@
+//! `cargo xtask cuda-emulated -- <cargo command>`: the emulated driver as this machine's CUDA driver.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::command::{cargo, output, root, run as run_command};
+
+/// Arguments of `cuda-emulated`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The cargo command, after `--`; without one, the environment is printed.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// The emulated driver, laid out as cust's build script, the linker and the loader want it.
+pub struct EmulatedDriver {
+    dir: PathBuf,
+}
+
+/// Builds the driver and runs the command with it.
+pub fn run(args: &Args) -> Result<()> {
+    let driver = EmulatedDriver::build()?;
+    if args.command.is_empty() {
+        println!("export CUDA_LIBRARY_PATH={}", driver.dir.display());
+        println!("export LD_LIBRARY_PATH={}", driver.library_path().display());
+        return Ok(());
+    }
+    let mut cargo = cargo("");
+    run_command(driver.environment(cargo.args(&args.command)))
+}
+
+impl EmulatedDriver {
+    /// Builds the driver and lays it out under target/cuda-emulated.
+    pub fn build() -> Result<Self> {
+        let built = artefacts(&mut cargo("build --release --package ptx-emulator-libcuda"))?;
+        let library = built.iter().find(|file| file.ends_with("libcuda.so"));
+        let library = library.context("the build of ptx-emulator-libcuda made no libcuda.so")?;
+        let driver = Self {
+            dir: root().join("target/cuda-emulated"),
+        };
+        let lib = driver.lib();
+        fs::create_dir_all(&lib)?;
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            replace(library, &lib.join(name))?;
+        }
+        Ok(driver)
+    }
+
+    fn lib(&self) -> PathBuf {
+        self.dir.join("lib64")
+    }
+
+    /// The folder of libcuda.so.1, before what the loader searches already.
+    fn library_path(&self) -> PathBuf {
+        let before = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        // An empty entry would mean the working folder.
+        let before = std::env::split_paths(&before).filter(|path| !path.as_os_str().is_empty());
+        let paths = std::iter::once(self.lib()).chain(before);
+        // Paths that were split at the separator can be joined again.
+        std::env::join_paths(paths).unwrap_or_default().into()
+    }
+
+    /// Gives a command the environment in which this driver is found, to link and to load.
+    pub fn environment<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("CUDA_LIBRARY_PATH", &self.dir)
+            .env("LD_LIBRARY_PATH", self.library_path())
+    }
+}
+
+/// Copies a file unless the copy is there already, so that nothing is linked anew for it.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
+    if fs::read(to).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    // Written beside it and renamed: a process that has the old file open keeps it.
+    let new = to.with_extension("new");
+    fs::write(&new, bytes)?;
+    fs::rename(&new, to).with_context(|| to.display().to_string())
+}
+
+/// Runs a cargo build and gives the files that it made.
+pub fn artefacts(build: &mut Command) -> Result<Vec<PathBuf>> {
+    let messages = output(
+        build
+            .current_dir(root())
+            .arg("--message-format=json-render-diagnostics"),
+    )?;
+    let mut files = vec![];
+    for line in messages.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        if message["reason"] == "compiler-artifact" {
+            let names = message["filenames"].as_array().into_iter().flatten();
+            files.extend(names.filter_map(|name| name.as_str().map(PathBuf::from)));
+        }
+    }
+    ensure!(!files.is_empty(), "cargo named no artefact");
+    Ok(files)
+}
