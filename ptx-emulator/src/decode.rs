@@ -5,6 +5,7 @@ mod convert;
 mod float;
 mod int;
 mod link;
+mod logic;
 mod memory;
 mod mods;
 mod moves;

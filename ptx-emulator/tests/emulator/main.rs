@@ -9,3 +9,4 @@ mod foreign;
 mod host;
 mod instructions;
 mod loading;
+mod matrices;
