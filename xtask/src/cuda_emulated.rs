@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
@@ -38,7 +38,8 @@ impl EmulatedDriver {
     /// Builds the driver and lays it out under target/cuda-emulated.
     pub fn build() -> Result<Self> {
         let built = artefacts(&mut cargo("build --release --package ptx-emulator-libcuda"))?;
-        let library = built.iter().find(|file| file.ends_with("libcuda.so"));
+        let mut files = built.iter().flat_map(|artefact| &artefact.files);
+        let library = files.find(|file| file.ends_with("libcuda.so"));
         let library = library.context("the build of ptx-emulator-libcuda made no libcuda.so")?;
         let driver = Self {
             dir: root().join("target/cuda-emulated"),
@@ -85,21 +86,41 @@ fn replace(from: &Path, to: &Path) -> Result<()> {
     fs::rename(&new, to).with_context(|| to.display().to_string())
 }
 
-/// Runs a cargo build and gives the files that it made.
-pub fn artefacts(build: &mut Command) -> Result<Vec<PathBuf>> {
+/// What cargo made of a target.
+pub struct Artefact {
+    /// The target's name.
+    pub target: String,
+    /// Every file.
+    pub files: Vec<PathBuf>,
+    /// The program, if it is one.
+    pub program: Option<PathBuf>,
+}
+
+/// Runs a cargo build and says what it made.
+pub fn artefacts(build: &mut Command) -> Result<Vec<Artefact>> {
     let messages = output(
         build
             .current_dir(root())
+            .stderr(Stdio::inherit())
             .arg("--message-format=json-render-diagnostics"),
     )?;
-    let mut files = vec![];
+    let mut made = vec![];
     for line in messages.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         if message["reason"] == "compiler-artifact" {
             let names = message["filenames"].as_array().into_iter().flatten();
-            files.extend(names.filter_map(|name| name.as_str().map(PathBuf::from)));
+            made.push(Artefact {
+                target: message["target"]["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .into(),
+                files: names
+                    .filter_map(|name| name.as_str().map(PathBuf::from))
+                    .collect(),
+                program: message["executable"].as_str().map(PathBuf::from),
+            });
         }
     }
-    ensure!(!files.is_empty(), "cargo named no artefact");
-    Ok(files)
+    ensure!(!made.is_empty(), "cargo named no artefact");
+    Ok(made)
 }

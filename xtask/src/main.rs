@@ -3,6 +3,7 @@
 mod ci;
 mod command;
 mod cuda_emulated;
+mod gpu_kit;
 mod ptx;
 mod ptxas;
 mod recipes;
@@ -25,6 +26,8 @@ enum Command {
     Ptxas(ptxas::Args),
     /// Run a cargo command with the emulated CUDA driver, to link and to run.
     CudaEmulated(cuda_emulated::Args),
+    /// Make a folder that checks and measures the kernels on a machine with only an NVIDIA driver.
+    GpuKit(gpu_kit::Args),
     /// Run the examples in other languages on the emulated CUDA driver.
     Recipes,
     /// Everything that continuous integration checks.
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
         Command::CudaEmulated(args) => cuda_emulated::run(&args),
+        Command::GpuKit(args) => gpu_kit::run(&args),
         Command::Recipes => recipes::run(),
         Command::Ci => ci::run(),
     }
