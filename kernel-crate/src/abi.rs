@@ -42,7 +42,7 @@ macro_rules! args_struct {
             }, )* ];
 
             /// The struct as the launch parameter's bytes (little endian, no padding inside).
-            pub fn to_bytes(&self) -> [u8; size_of::<$name>()] {
+            pub fn to_bytes(self) -> [u8; size_of::<$name>()] {
                 let mut bytes = [0; size_of::<$name>()];
                 $( {
                     let at = core::mem::offset_of!($name, $field);

@@ -131,7 +131,7 @@ pub unsafe fn decode<
             unsafe { compute::<T, COLS, H, BATCH, ROWS>(map, base, token, end, &q, &mut states) };
         }
         token += tile_tokens;
-        if (token - work.begin) % UNIT_TOKENS == 0 {
+        if (token - work.begin).is_multiple_of(UNIT_TOKENS) {
             token += UNIT_STRIDE - UNIT_TOKENS;
         }
     }

@@ -170,7 +170,7 @@ impl TokenSource for Paged {
         start: u32,
         end: u32,
     ) -> Self {
-        let unit_in_block = args.block_size % UNIT_TOKENS == 0;
+        let unit_in_block = args.block_size.is_multiple_of(UNIT_TOKENS);
         let mut origin = Rows::new(args, kv_head, slice);
         if unit_in_block {
             origin.skip(0, [0, 0], slice.row);

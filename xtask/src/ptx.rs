@@ -1,6 +1,8 @@
 //! `cargo xtask ptx`: from kernel-crate to host-crate/ptx/ and its manifest.
 
 mod compiler;
+#[cfg(test)]
+mod convergence;
 mod source_hash;
 mod split;
 
