@@ -46,7 +46,8 @@ fn on(set: InstructionSet, values: &[f32]) -> Vec<f32> {
             InstructionSet::Avx512 => all_avx512(&mut out),
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => all_avx2(&mut out),
-            _ => all::<Portable>(&mut out),
+            InstructionSet::Portable16 => all::<Portable<16>>(&mut out),
+            _ => all::<Portable<8>>(&mut out),
         }
     }
     out.truncate(values.len());

@@ -10,7 +10,8 @@ use super::InstructionSet;
 /// The sets that this machine has; the others cannot run here.
 fn sets() -> impl Iterator<Item = InstructionSet> {
     InstructionSet::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|set| set.is_available())
 }
 
