@@ -163,3 +163,88 @@ fn validate<T: Element>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AttentionConfig, DType, DeviceLimits, SplitPolicy};
+
+    /// `[2 sequences of 3 tokens, 2 kv heads, head_dim 32]`, with the given parts.
+    fn run(keys: &[&[f32]], values: &[&[f32]], seq_lens: &[i32]) -> Result<(), Error> {
+        let config = AttentionConfig::new(DType::F32, 2, 2, 32, 16);
+        let plan = Plan::new(&config, 2, 3, SplitPolicy::Auto, &DeviceLimits::cpu(1))?;
+        let q = aligned(2 * 2 * 32);
+        let mut out = aligned(2 * 2 * 32);
+        let (q, out) = (
+            RowsView::contiguous(&q.0[..128], 2, 2, 32),
+            &mut out.0[..128],
+        );
+        let inputs = ContiguousInputs {
+            q,
+            keys,
+            values,
+            seq_lens,
+        };
+        decode(
+            &plan,
+            &inputs,
+            RowsViewMut::contiguous(out, 2, 2, 32),
+            None,
+            &mut [],
+        )
+    }
+
+    #[repr(align(16))]
+    struct Aligned([f32; 256]);
+
+    fn aligned(len: usize) -> Box<Aligned> {
+        assert!(len <= 256);
+        Box::new(Aligned([0.5; 256]))
+    }
+
+    #[test]
+    fn refusals_name_the_tensor_and_the_sequence() {
+        let buffer = aligned(256);
+        let (full, short) = (&buffer.0[..192], &buffer.0[..191]);
+        assert_eq!(run(&[full, full], &[full, full], &[3, 3]), Ok(()));
+        assert_eq!(
+            run(&[full, &[]], &[full, &[]], &[3, 0]),
+            Ok(()),
+            "an empty sequence"
+        );
+        let message = |result: Result<(), Error>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(run(&[full, full], &[full, short], &[3, 3])),
+            "contiguous: values holds 191 elements, must hold at least 192 for sequence 1, len 3, \
+             num_kv_heads 2, head_dim 32"
+        );
+        assert_eq!(
+            message(run(&[full], &[full, full], &[3, 3])),
+            "contiguous: keys has num_seqs 1, must have 2"
+        );
+        assert_eq!(
+            message(run(&[full, full], &[full, full], &[3, 4])),
+            "contiguous: seq_lens[1] = 4, must be at most max_seq_len 3"
+        );
+        assert_eq!(
+            message(run(&[full, full], &[full, full], &[-1, 3])),
+            "contiguous: seq_lens[0] = -1, must be at least 0"
+        );
+        let shifted = &buffer.0[1..193];
+        assert!(matches!(
+            run(&[shifted, full], &[full, full], &[3, 3]),
+            Err(Error::BaseNotAligned {
+                op: Op::Contiguous,
+                argument: "keys",
+                ..
+            })
+        ));
+        assert!(matches!(
+            run(&[full, full], &[full, full], &[3]),
+            Err(Error::ShapeMismatch {
+                op: Op::Contiguous,
+                ..
+            })
+        ));
+    }
+}

@@ -45,6 +45,7 @@ mod error;
 mod launch;
 mod limits;
 mod plan;
+pub mod pool;
 pub mod reference;
 mod split;
 mod table;

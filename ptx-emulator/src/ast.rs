@@ -111,6 +111,8 @@ pub(crate) struct Func {
     pub body: Vec<RawInst>,
     /// Label by scope and name: index into `body` of the instruction that follows.
     pub labels: std::collections::HashMap<(ScopeId, String), usize>,
+    /// `.branchtargets` by scope and name.
+    pub tables: std::collections::HashMap<(ScopeId, String), Vec<String>>,
     pub max_threads: Option<u64>,
     pub required_block: Option<[u32; 3]>,
 }

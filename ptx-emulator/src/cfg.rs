@@ -7,7 +7,12 @@ use crate::code::{Inst, Meet, Op, TRUE};
 ///
 /// Algorithm: Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm", on the reversed
 /// graph of basic blocks.
-pub(crate) fn set_meeting_points(insts: &mut [Inst], start: usize, end: usize) {
+pub(crate) fn set_meeting_points(
+    insts: &mut [Inst],
+    tables: &[Vec<u32>],
+    start: usize,
+    end: usize,
+) {
     let len = end - start;
     if len == 0 {
         return;
@@ -15,8 +20,14 @@ pub(crate) fn set_meeting_points(insts: &mut [Inst], start: usize, end: usize) {
     let mut leader = vec![false; len];
     leader[0] = true;
     for i in start..end {
-        if let Op::Bra { target } = insts[i].op {
-            leader[target as usize - start] = true;
+        match &insts[i].op {
+            Op::Bra { target } => leader[*target as usize - start] = true,
+            Op::Brx { table, .. } => {
+                for target in &tables[*table as usize] {
+                    leader[*target as usize - start] = true;
+                }
+            }
+            _ => {}
         }
         if is_terminator(&insts[i]) && i + 1 < end {
             leader[i + 1 - start] = true;
@@ -42,8 +53,14 @@ pub(crate) fn set_meeting_points(insts: &mut [Inst], start: usize, end: usize) {
             }
         };
         let guarded = inst.guard.reg != TRUE;
-        let (jumps, may_fall) = match inst.op {
-            Op::Bra { target } => (Some(block_of[target as usize - start]), guarded),
+        let (jumps, may_fall) = match &inst.op {
+            Op::Bra { target } => (Some(block_of[*target as usize - start]), guarded),
+            Op::Brx { table, .. } => {
+                for target in &tables[*table as usize] {
+                    add(block_of[*target as usize - start]);
+                }
+                (None, guarded)
+            }
             Op::Ret | Op::Exit | Op::Trap => (Some(exit), guarded),
             _ => (None, true),
         };
@@ -93,7 +110,10 @@ pub(crate) fn set_meeting_points(insts: &mut [Inst], start: usize, end: usize) {
 }
 
 fn is_terminator(inst: &Inst) -> bool {
-    matches!(inst.op, Op::Bra { .. } | Op::Ret | Op::Exit | Op::Trap)
+    matches!(
+        inst.op,
+        Op::Bra { .. } | Op::Brx { .. } | Op::Ret | Op::Exit | Op::Trap
+    )
 }
 
 /// Blocks that reach `exit`, each before the blocks it is reached from; `exit` first.

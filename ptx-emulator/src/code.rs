@@ -261,6 +261,11 @@ pub(crate) enum Op {
     Bra {
         target: u32,
     },
+    /// A jump through table number `table` of [`Code::tables`].
+    Brx {
+        index: R,
+        table: u32,
+    },
     /// A parameter or result of a call: bytes of local memory, written or not.
     CopyLocal {
         dst: u32,
@@ -479,6 +484,7 @@ pub(crate) struct Code {
     pub vote: Vec<VoteOp>,
     pub bar: Vec<BarOp>,
     pub setp: Vec<SetpOut>,
+    pub tables: Vec<Vec<u32>>,
     pub count32: u32,
     pub count64: u32,
     pub count_pred: u32,

@@ -38,7 +38,8 @@ pub(crate) fn decode(ast: &Ast, root: usize) -> Res<Code> {
         starts.insert(f, start as u32);
         decoder.function(f)?;
         let end = decoder.code.insts.len();
-        cfg::set_meeting_points(&mut decoder.code.insts, start, end);
+        let Code { insts, tables, .. } = &mut decoder.code;
+        cfg::set_meeting_points(insts, tables, start, end);
     }
     for inst in &mut decoder.code.insts {
         if let Op::Call { target } = &mut inst.op {
@@ -139,8 +140,14 @@ impl<'a> Decoder<'a> {
             "ret",
         );
         for inst in &mut self.code.insts[first..] {
-            if let Op::Bra { target } = &mut inst.op {
-                *target = starts[*target as usize];
+            match &mut inst.op {
+                Op::Bra { target } => *target = starts[*target as usize],
+                Op::Brx { table, .. } => {
+                    for target in &mut self.code.tables[*table as usize] {
+                        *target = starts[*target as usize];
+                    }
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -256,6 +263,7 @@ impl<'a> Decoder<'a> {
             O::Redux => self.redux(cx, m),
             O::Activemask => self.activemask(cx, m),
             O::Bra => self.bra(cx, m),
+            O::Brx => self.brx(cx, m),
             O::Call => Err(cx.unsupported()),
             O::Ret => {
                 m.flag("uni");

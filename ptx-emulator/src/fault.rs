@@ -251,6 +251,13 @@ pub enum FaultKind {
     },
     /// An integer division or remainder by zero.
     DivisionByZero,
+    /// `brx.idx` with an index outside its table.
+    BranchIndex {
+        /// The index.
+        index: u32,
+        /// Entries of the table.
+        count: u32,
+    },
     /// `trap`, or the end of the text without `ret`.
     Trap,
     /// The block executed more warp instructions than allowed.
@@ -407,6 +414,11 @@ impl fmt::Display for FaultKind {
                 f,
                 "partial warp: the instruction must be executed by lanes {required:#010x} \
                  together, found {active:#010x}; lane {lane} {whereabouts}"
+            ),
+            FaultKind::BranchIndex { index, count } => write!(
+                f,
+                "branch index: the index must be below the {count} targets of its table, \
+                 found {index}"
             ),
             FaultKind::DivisionByZero => {
                 f.write_str("division by zero: the divisor must not be 0, found 0")

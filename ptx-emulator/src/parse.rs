@@ -271,6 +271,7 @@ impl<'a> Parser<'a> {
             scopes: vec![0],
             body: Vec::new(),
             labels: HashMap::new(),
+            tables: HashMap::new(),
             max_threads: None,
             required_block: None,
         };

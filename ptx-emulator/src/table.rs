@@ -101,6 +101,7 @@ opcodes! {
     Activemask "activemask",
     // Control flow
     Bra "bra",
+    Brx "brx",
     Call "call",
     Ret "ret",
     Exit "exit",

@@ -137,10 +137,10 @@ fn keys_and_values_are_requested_once() {
     }
 }
 
-/// Runs the shapes whole and in splits; the text of those for which `misses(paged, twin)` is true.
-fn misses(misses: impl Fn(&Counters, &Counters) -> bool) -> String {
+/// Runs shapes whole and in splits; the text of those for which `misses(paged, twin)` is true.
+fn misses(shapes: &[Case], misses: impl Fn(&Counters, &Counters) -> bool) -> String {
     let mut all = String::new();
-    for case in shapes() {
+    for case in shapes {
         for split in [512, 8192] {
             let batch = Batch::new(&case.clone().split(split));
             let (paged, twin) = (paged(&batch), contiguous(&batch));
@@ -166,16 +166,25 @@ fn misses(misses: impl Fn(&Counters, &Counters) -> bool) -> String {
 
 #[test]
 fn paging_costs_few_sectors() {
-    let misses = misses(|paged, twin| {
+    let misses = misses(&shapes(), |paged, twin| {
         paged.global().loaded as f64 > SECTORS_TO_TWIN * twin.global().loaded as f64
     });
     assert!(misses.is_empty(), "{misses}");
 }
 
+fn too_many_instructions(paged: &Counters, twin: &Counters) -> bool {
+    paged.total() as f64 > INSTRUCTIONS_TO_TWIN * twin.total() as f64
+}
+
 #[test]
-#[ignore = "the kernel misses the bound with few heads per kv head: up to 1.11"]
-fn paging_costs_few_instructions() {
-    let misses =
-        misses(|paged, twin| paged.total() as f64 > INSTRUCTIONS_TO_TWIN * twin.total() as f64);
+fn paging_costs_few_instructions_with_grouped_heads() {
+    let misses = misses(&shapes()[1..], too_many_instructions);
+    assert!(misses.is_empty(), "{misses}");
+}
+
+#[test]
+#[ignore = "the kernel misses the bound with one query head per kv head: 1.0553 in splits of 512"]
+fn paging_costs_few_instructions_with_single_heads() {
+    let misses = misses(&shapes()[..1], too_many_instructions);
     assert!(misses.is_empty(), "{misses}");
 }

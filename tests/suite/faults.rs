@@ -2,8 +2,9 @@
 
 use paged_attention::kernels::variants::head_dims;
 use paged_attention::{CacheLayout, Plan, SplitPolicy, supports};
+use ptx_emulator::{Detectors, Options};
 
-use crate::backend::{Backend, DTYPES, claims};
+use crate::backend::{Backend, Cpu, DTYPES, claims, ptx};
 use crate::batch::Batch;
 use crate::case::{Case, Pool, Rows};
 use crate::compare::{assert_close, check, close_to_exact, decode};
@@ -23,7 +24,6 @@ claims!(
     lengths_past_the_table_or_the_plan_are_refused,
     tensors_of_another_type_are_refused,
     an_empty_batch_is_fine,
-    more_sequences_than_a_grid_dimension_of_65535_are_fine,
 );
 
 fn any_case_equals_exact_attention(backend: &dyn Backend) {
@@ -254,10 +254,21 @@ fn an_empty_batch_is_fine(backend: &dyn Backend) {
     );
 }
 
-fn more_sequences_than_a_grid_dimension_of_65535_are_fine(backend: &dyn Backend) {
+/// More than the second and third dimension of a grid hold. On the emulator without detectors: it is
+/// the launch that is of interest, and 65,537 blocks take their time.
+#[test]
+fn more_than_65535_sequences_are_fine() {
     let mut lens = vec![0; 65_537];
     (lens[0], lens[65_535], lens[65_536]) = (3, 2, 40);
-    assert_close(backend, &Case::new(DTYPES[0], 32, &lens).heads(1, 1));
+    let case = Case::new(DTYPES[0], 32, &lens).heads(1, 1);
+    assert_close(&Cpu, &case);
+    let detectors = Detectors::none();
+    let options = Options {
+        detectors,
+        count_memory: false,
+        ..Options::default()
+    };
+    assert_close(&ptx().with_options(options), &case);
 }
 
 /// Whatever combination is asked for: it is planned if and only if `supports` says so.

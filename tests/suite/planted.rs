@@ -2,115 +2,19 @@
 //! each of them does, so that the tests that pass on the shipped PTX mean something.
 
 use paged_attention::Error;
-use paged_attention::artefacts::{Manifest, PtxSet};
+use paged_attention::artefacts::PtxSet;
 use paged_attention::{DType, kernels::variants::DECODE};
 use ptx_emulator::{Access, Fault, FaultKind, Module, Space};
+
+mod edit;
+
+use edit::{Instruction, Which, drop, edited, instructions, only_below, set_with};
 
 use crate::backend::{Backend, Ptx};
 use crate::batch::Batch;
 use crate::case::{Case, Data};
 use crate::compare::{check, close_to_exact};
 use crate::far;
-
-/// An instruction: opcode with modifiers, operands. Guards are part of the opcode.
-struct Instruction<'a> {
-    opcode: &'a str,
-    operands: Vec<&'a str>,
-}
-
-impl<'a> Instruction<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let line = line.trim().strip_suffix(';')?;
-        let (opcode, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        // Braces hold vectors: commas inside do not separate operands.
-        let mut operands = vec![];
-        let (mut depth, mut start) = (0, 0);
-        for (i, c) in rest.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 0 => {
-                    operands.push(rest[start..i].trim());
-                    start = i + 1;
-                }
-                _ => {}
-            }
-        }
-        operands.push(rest[start..].trim());
-        Some(Self { opcode, operands })
-    }
-}
-
-/// Which of the instructions that an edit matches.
-#[derive(Clone, Copy)]
-enum Which {
-    Every,
-    /// From 0.
-    Nth(usize),
-}
-
-/// The embedded set's text of `entry`'s file, with every match of `edit` inside that entry replaced. An
-/// edit that matches nothing fails the test: the kernel has moved on, and the edit must follow.
-#[track_caller]
-fn edited(
-    entry: &str,
-    which: Which,
-    edit: impl Fn(&Instruction<'_>) -> Option<String>,
-) -> (String, String) {
-    let set = PtxSet::embedded();
-    let file = &set
-        .entry(entry)
-        .unwrap_or_else(|| panic!("no entry {entry}"))
-        .file;
-    let (mut inside, mut matches, mut edits) = (false, 0, 0);
-    let mut text = String::new();
-    for line in set.ptx(file).unwrap().lines() {
-        if let Some((_, name)) = line.split_once(".entry ") {
-            inside = name.trim_end_matches('(').trim() == entry;
-        }
-        let replaced = Instruction::parse(line)
-            .filter(|_| inside)
-            .and_then(|i| edit(&i));
-        let chosen = replaced.filter(|_| {
-            matches += 1;
-            match which {
-                Which::Every => true,
-                Which::Nth(n) => matches == n + 1,
-            }
-        });
-        edits += usize::from(chosen.is_some());
-        text += chosen.as_deref().unwrap_or(line);
-        text.push('\n');
-    }
-    assert!(
-        edits > 0,
-        "{entry}: {matches} instructions match, the one to edit is not among them"
-    );
-    (file.clone(), text)
-}
-
-/// A set that holds one edited file, loaded as any folder of artefacts is.
-fn set_with(file: &str, text: &str) -> PtxSet {
-    let name = format!("paged-attention-planted-{}-{:p}", std::process::id(), text);
-    let dir = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&dir).unwrap();
-    let whole = PtxSet::embedded().manifest();
-    let entries = whole
-        .entries
-        .iter()
-        .filter(|entry| entry.file == file)
-        .cloned()
-        .collect();
-    let manifest = Manifest {
-        entries,
-        ..whole.clone()
-    };
-    std::fs::write(dir.join("manifest.json"), manifest.to_json()).unwrap();
-    std::fs::write(dir.join(file), text).unwrap();
-    let set = PtxSet::load(&dir);
-    std::fs::remove_dir_all(&dir).unwrap();
-    set.unwrap_or_else(|error| panic!("{error}"))
-}
 
 /// Runs `case` on the edited set; the unedited one computes it well.
 #[track_caller]
@@ -144,16 +48,21 @@ fn faults(
     expected: impl Fn(&Fault) -> bool,
 ) {
     let (_, output, _) = run(entry, which, edit, case);
-    match output {
-        Err(Error::Emulated {
+    let error = output.expect_err("no fault was found");
+    let text = error.to_string();
+    let fault = fault_of(error).unwrap_or_else(|| panic!("{entry}: not a fault: {text}"));
+    assert!(expected(&fault), "another fault was found: {fault}");
+    assert_eq!(fault.kernel, entry);
+}
+
+/// The fault that an error reports, if it is one.
+fn fault_of(error: Error) -> Option<Fault> {
+    match error {
+        Error::Emulated {
             source: ptx_emulator::Error::Fault(fault),
             ..
-        }) => {
-            assert!(expected(&fault), "another fault was found: {fault}");
-            assert_eq!(fault.kernel, entry);
-        }
-        Err(error) => panic!("{entry}: not a fault: {error}"),
-        Ok(_) => panic!("{entry}: no fault was found"),
+        } => Some(*fault),
+        _ => None,
     }
 }
 
@@ -169,28 +78,6 @@ fn is_wrong(
     let output = output.unwrap_or_else(|error| panic!("{entry}: {error}"));
     let error = close_to_exact(&ptx, &batch, &output).expect_err("a wrong output was not noticed");
     println!("{error}");
-}
-
-/// Drops an instruction.
-fn drop(opcode: &str) -> impl Fn(&Instruction<'_>) -> Option<String> {
-    move |i| (i.opcode == opcode).then(String::new)
-}
-
-/// Runs an instruction in the lanes below `limit` of `register` only.
-fn only_below<'a>(
-    opcode: &'a str,
-    register: &'a str,
-    limit: u32,
-) -> impl Fn(&Instruction<'_>) -> Option<String> + 'a {
-    move |i| {
-        (i.opcode == opcode).then(|| {
-            let operands = i.operands.join(",");
-            format!(
-                "{{ .reg .pred some; .reg .b32 place; mov.u32 place,{register}; \
-                 setp.lt.u32 some,place,{limit}; @some {opcode} {operands}; }}"
-            )
-        })
-    }
 }
 
 /// The scalar kernel for one query head per kv head.
@@ -242,12 +129,8 @@ fn reads_dead(fault: &Fault, buffers: &[&str]) -> bool {
 #[test]
 fn a_dropped_barrier_is_a_race() {
     let barriers = |entry| {
-        let text = PtxSet::embedded();
-        let text = text.ptx(&text.entry(entry).unwrap().file).unwrap();
-        let body = text.split(&format!(".entry {entry}(")).nth(1).unwrap();
-        let body = body.split(".entry").next().unwrap();
-        body.lines()
-            .filter(|line| line.trim() == "bar.sync 0;")
+        instructions(entry)
+            .filter(|i| i.opcode == "bar.sync")
             .count()
     };
     // The last two stand around the exchange of the states.
@@ -342,29 +225,33 @@ fn an_unmasked_tail_score_gives_a_wrong_output() {
     }
 }
 
+/// The token whose table entry a lane looks up is clamped to the last live one. Which minimum does
+/// that, and which of its sides is the clamp, is for the compiler to say: one of them must.
 #[test]
 fn a_table_read_past_the_last_live_entry_is_caught() {
-    // The token ahead is clamped to the last live one: min(end − 1 − start, lane % 16).
-    let text = PtxSet::embedded();
     for (entry, case) in kernels() {
-        let text = text.ptx(&text.entry(entry).unwrap().file).unwrap();
-        let lanes: Vec<&str> = text
-            .lines()
-            .filter_map(Instruction::parse)
-            .filter(|i| i.opcode == "and.b32" && i.operands[2] == "15")
-            .map(|i| i.operands[0])
-            .collect();
-        let unclamp = |i: &Instruction<'_>| {
-            let clamps = i.opcode == "min.u32" && lanes.contains(&i.operands[2]);
-            clamps.then(|| format!("mov.b32 {},{};", i.operands[0], i.operands[2]))
-        };
         let case = Case {
             lens: vec![5],
             ..case.block_size(1)
         };
-        faults(entry, Which::Every, unclamp, &case, |f| {
-            reads_dead(f, &["block_table"])
+        let minima = instructions(entry)
+            .filter(|i| i.opcode == "min.u32")
+            .count();
+        let caught = (0..2 * minima).any(|n| {
+            let unclamp = |i: &Instruction<'_>| {
+                let other = i.operands.get(1 + n % 2)?;
+                (i.opcode == "min.u32").then(|| format!("mov.b32 {},{other};", i.operands[0]))
+            };
+            let fault = run(entry, Which::Nth(n / 2), unclamp, &case)
+                .1
+                .err()
+                .and_then(fault_of);
+            fault.is_some_and(|fault| reads_dead(&fault, &["block_table"]))
         });
+        assert!(
+            caught,
+            "{entry}: none of {minima} minima keeps the table read inside"
+        );
     }
 }
 
@@ -402,26 +289,20 @@ fn a_forgotten_rescale_gives_a_wrong_output() {
 fn an_offset_of_32_bits_leaves_the_buffer() {
     for entry in [SCALAR, TENSOR, "decode_f32_d64_h8", "decode_bf16_d120_h8"] {
         // Products with the table's entry, which is the only signed number to be widened.
-        let text = PtxSet::embedded();
-        let text = text.ptx(&text.entry(entry).unwrap().file).unwrap();
-        let body = text.split(&format!(".entry {entry}(")).nth(1).unwrap();
-        let body = body.split(".entry").next().unwrap();
-        let entries: Vec<&str> = body
-            .lines()
-            .filter_map(Instruction::parse)
+        let entries: Vec<&str> = instructions(entry)
             .filter(|i| i.opcode == "cvt.s64.s32")
             .map(|i| i.operands[0])
             .collect();
         let narrow = |i: &Instruction<'_>| {
-            let [to, a, b, c] = i.operands[..] else {
-                return None;
+            let (to, a, b, c) = match (i.opcode, &i.operands[..]) {
+                ("mad.lo.s64", &[to, a, b, c]) => (to, a, b, c),
+                ("mul.lo.s64", &[to, a, b]) => (to, a, b, "0"),
+                _ => return None,
             };
-            let product =
-                i.opcode == "mad.lo.s64" && (entries.contains(&a) || entries.contains(&b));
-            product.then(|| {
+            (entries.contains(&a) || entries.contains(&b)).then(|| {
                 format!(
-                    "{{ .reg .b64 wide; mul.lo.s64 wide,{a},{b}; cvt.s64.s32 wide,wide; \
-                     add.s64 {to},wide,{c}; }}"
+                    "{{ .reg .b32 low; .reg .b64 wide; mul.lo.s64 wide,{a},{b}; \
+                     cvt.u32.u64 low,wide; cvt.s64.s32 wide,low; add.s64 {to},wide,{c}; }}"
                 )
             })
         };
@@ -472,7 +353,7 @@ fn a_shuffle_under_a_lane_condition_is_a_fault() {
         faults(entry, Which::Nth(0), butterfly, &case, lanes);
         // Blocks of three tokens take the path that shuffles table entries.
         let index = only_below("shfl.sync.idx.b32", "%laneid", 31);
-        faults(entry, Which::Nth(0), index, &case.block_size(3), lanes);
+        faults(entry, Which::Every, index, &case.block_size(3), lanes);
     }
     let matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16";
     faults(

@@ -31,14 +31,14 @@ pub fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&bin)?;
 
     // Linked against the emulated driver's libcuda.so, whose soname is the real one's.
-    let package = "--release --package paged-attention-suite --features cuda";
-    let mut suite = cargo(&format!("test --no-run {package} --test suite"));
+    // The whole workspace's features, as in the tests, so that nothing is compiled twice.
+    let features = "--no-run --release --workspace --features cuda";
+    let mut suite = cargo(&format!("test {features} --test suite"));
     install(&artefacts(driver.environment(&mut suite))?, "suite", &bin)?;
     if has_bench()? {
-        let mut bench = cargo(&format!(
-            "bench --no-run --package paged-attention-suite --features cuda --bench {BENCH}"
-        ));
-        install(&artefacts(driver.environment(&mut bench))?, BENCH, &bin)?;
+        let mut bench = cargo("bench --no-run --workspace --features cuda --bench");
+        let made = artefacts(driver.environment(bench.arg(BENCH)))?;
+        install(&made, BENCH, &bin)?;
     }
     let mut example = cargo("build --release --locked --manifest-path examples/cudarc/Cargo.toml");
     example.env("CARGO_TARGET_DIR", root().join("target/recipes/cudarc"));

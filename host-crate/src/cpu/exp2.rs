@@ -52,5 +52,5 @@ pub(crate) unsafe fn exp2<S: Simd>(x: S::V) -> S::V {
 /// [`exp2`] of one number, the same on every machine with the same baseline.
 pub(crate) fn exp2_one(x: f32) -> f32 {
     // SAFETY: every CPU has the portable set.
-    unsafe { exp2::<Portable>(Portable::splat(x))[0] }
+    unsafe { exp2::<Portable<8>>(Portable::splat(x))[0] }
 }

@@ -19,6 +19,9 @@ use crate::{DType, Element};
 pub enum InstructionSet {
     /// The target's baseline.
     Portable,
+    /// The baseline on vectors as long as AVX-512's.
+    #[cfg(test)]
+    Portable16,
     /// AVX2 with FMA and F16C (x86-64).
     Avx2,
     /// AVX-512 F, BW, DQ and VL (x86-64).
@@ -27,18 +30,26 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// Every set, slowest first.
-    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+    pub const ALL: &'static [Self] = &[
+        Self::Portable,
+        #[cfg(test)]
+        Self::Portable16,
+        Self::Avx2,
+        Self::Avx512,
+    ];
 
     /// The fastest set that this CPU has.
     pub fn detect() -> Self {
-        let available = Self::ALL.into_iter().rev().find(|set| set.is_available());
-        available.unwrap_or(Self::Portable)
+        let available = Self::ALL.iter().rev().find(|set| set.is_available());
+        available.copied().unwrap_or(Self::Portable)
     }
 
     /// Whether this CPU has it.
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
+            #[cfg(test)]
+            Self::Portable16 => true,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -62,6 +73,8 @@ impl InstructionSet {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            #[cfg(test)]
+            Self::Portable16 => "portable16",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }
@@ -85,13 +98,13 @@ pub(crate) struct Kernel<T> {
 /// The kernels of one storage type and set. Not generic, so that they are compiled once, in this
 /// crate.
 macro_rules! kernels {
-    ($( $(#[$cfg:meta])* $name:ident: $element:ty, $simd:ident, $attribute:meta; )*) => { $(
+    ($( $(#[$cfg:meta])* $name:ident: $element:ty, $simd:ty, $attribute:meta; )*) => { $(
         $(#[$cfg])*
         mod $name {
             use super::*;
 
             pub(super) const KERNEL: Kernel<$element> =
-                Kernel { lanes: $simd::LANES, step, prefetch };
+                Kernel { lanes: <$simd>::LANES, step, prefetch };
 
             /// # Safety
             /// As for [`tile::step`].
@@ -122,9 +135,15 @@ macro_rules! kernels {
 }
 
 kernels! {
-    portable_f32: f32, Portable, inline(never);
-    portable_f16: f16, Portable, inline(never);
-    portable_bf16: bf16, Portable, inline(never);
+    portable_f32: f32, Portable<8>, inline(never);
+    #[cfg(test)]
+    portable16_f32: f32, Portable<16>, inline(never);
+    #[cfg(test)]
+    portable16_f16: f16, Portable<16>, inline(never);
+    #[cfg(test)]
+    portable16_bf16: bf16, Portable<16>, inline(never);
+    portable_f16: f16, Portable<8>, inline(never);
+    portable_bf16: bf16, Portable<8>, inline(never);
     #[cfg(target_arch = "x86_64")]
     avx2_f32: f32, Avx2, target_feature(enable = "avx2,fma,f16c");
     #[cfg(target_arch = "x86_64")]
@@ -146,6 +165,14 @@ impl<T: Element> Kernel<T> {
         // copied to its own type.
         unsafe {
             match (T::DTYPE, set) {
+                #[cfg(test)]
+                (DType::F32, InstructionSet::Portable16) => transmute_copy(&portable16_f32::KERNEL),
+                #[cfg(test)]
+                (DType::F16, InstructionSet::Portable16) => transmute_copy(&portable16_f16::KERNEL),
+                #[cfg(test)]
+                (DType::Bf16, InstructionSet::Portable16) => {
+                    transmute_copy(&portable16_bf16::KERNEL)
+                }
                 #[cfg(target_arch = "x86_64")]
                 (DType::F32, InstructionSet::Avx512) => transmute_copy(&avx512_f32::KERNEL),
                 #[cfg(target_arch = "x86_64")]

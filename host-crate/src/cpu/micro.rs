@@ -4,6 +4,11 @@
 //! the lanes; an output element is one chain over the tokens in logical order. Neither depends on
 //! the shape of the register tile, so splitting the work differently changes no bit.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "register tiles are indexed by head and column"
+)]
+
 use super::simd::{GRANULE, Simd, load, load_granule};
 use crate::Element;
 
@@ -23,7 +28,7 @@ impl Columns {
     pub(crate) fn new(head_dim: usize, lanes: usize) -> Self {
         let full = head_dim / lanes;
         let granule = !head_dim.is_multiple_of(lanes);
-        debug_assert!(head_dim % lanes == 0 || head_dim % lanes == GRANULE);
+        debug_assert!(head_dim.is_multiple_of(lanes) || head_dim % lanes == GRANULE);
         Self {
             full,
             granule,

@@ -1,5 +1,10 @@
 //! One step: a tile of tokens of one kv head, for up to four query heads of its group.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "register tiles are indexed by head and column"
+)]
+
 use super::exp2::exp2;
 use super::micro::{Columns, scores, values};
 use super::prefetch::Prefetch;

@@ -1,17 +1,19 @@
 //! Branches, calls, barriers and fences.
 
+use std::collections::HashMap;
+
 use super::mods::Mods;
 use super::moves::mov_op;
 use super::{Cx, Decoded, Decoder, Res};
 use crate::arith::ScalarType;
-use crate::ast::{Func, Operand, Param};
+use crate::ast::{Func, Operand, Param, ScopeId};
 use crate::code::{BarKind, BarOp, Op, Pred, Reg, TRUE};
 use crate::error::LoadError;
 use crate::table::{Class, Opcode};
 
 use ScalarType as T;
 
-impl Decoder<'_> {
+impl<'a> Decoder<'a> {
     /// The target is the index of a statement; `Decoder::function` turns it into an instruction.
     pub(super) fn bra(&mut self, cx: &Cx<'_>, m: &mut Mods<'_>) -> Decoded {
         m.flag("uni");
@@ -19,24 +21,53 @@ impl Decoder<'_> {
         let Operand::Symbol(name, 0) = self.operand(cx, 0)? else {
             return Err(cx.operand_error(0, "a label"));
         };
+        let target = self.in_scope(cx, "label", name, |func| &func.labels)?;
+        Ok((
+            Op::Bra {
+                target: *target as u32,
+            },
+            Class::Control,
+        ))
+    }
+
+    pub(super) fn brx(&mut self, cx: &Cx<'_>, m: &mut Mods<'_>) -> Decoded {
+        m.flag("uni");
+        cx.count(2, 2)?;
+        if !m.flag("idx") {
+            return Err(cx.unsupported());
+        }
+        let index = self.source32(cx, 0)?;
+        let Operand::Symbol(name, 0) = self.operand(cx, 1)? else {
+            return Err(cx.operand_error(1, "a branch table"));
+        };
+        let names = self.in_scope(cx, "branch table", name, |func| &func.tables)?;
+        let target = |name: &String| {
+            let found = self.in_scope(cx, "label", name, |func| &func.labels);
+            found.map(|target| *target as u32)
+        };
+        let targets = names.iter().map(target).collect::<Res<Vec<u32>>>()?;
+        self.code.tables.push(targets);
+        let table = self.code.tables.len() as u32 - 1;
+        Ok((Op::Brx { index, table }, Class::Control))
+    }
+
+    /// What a name means in the scope of the statement or one around it.
+    fn in_scope<T>(
+        &self,
+        cx: &Cx<'_>,
+        what: &'static str,
+        name: &str,
+        names: impl Fn(&'a Func) -> &'a HashMap<(ScopeId, String), T>,
+    ) -> Res<&'a T> {
         let func = self.func_ref();
         let mut scope = cx.raw.scope;
         loop {
-            if let Some(&target) = func.labels.get(&(scope, name.clone())) {
-                return Ok((
-                    Op::Bra {
-                        target: target as u32,
-                    },
-                    Class::Control,
-                ));
+            if let Some(found) = names(func).get(&(scope, name.to_string())) {
+                return Ok(found);
             }
             if scope == 0 {
-                let (line, name) = (cx.raw.line, name.clone());
-                return Err(LoadError::Undefined {
-                    line,
-                    what: "label",
-                    name,
-                });
+                let (line, name) = (cx.raw.line, name.to_string());
+                return Err(LoadError::Undefined { line, what, name });
             }
             scope = func.scopes[scope as usize];
         }

@@ -361,6 +361,16 @@ impl Warp {
                     self.diverge(gi, m, *target, inst.meet);
                     return Ok(());
                 }
+                Op::Brx { index, table } => {
+                    self.groups[gi].pc = pc;
+                    self.groups[gi].mask = mask;
+                    if m != mask {
+                        self.diverge(gi, mask & !m, pc + 1, inst.meet);
+                        return Ok(());
+                    }
+                    self.jump_through(env, cta, gi, *index, *table)?;
+                    return Ok(());
+                }
                 Op::CopyLocal { dst, src, bytes } => self.copy_local(env, *dst, *src, *bytes, m),
                 Op::Call { target } => {
                     if m != mask {
@@ -458,6 +468,39 @@ impl Warp {
             }
         }
         self.scratch = Some(scratch);
+        Ok(())
+    }
+
+    /// `brx.idx`: group `gi` splits by the targets of its lanes.
+    fn jump_through(
+        &mut self,
+        env: &Env<'_>,
+        cta: &Cta,
+        gi: usize,
+        index: u32,
+        table: u32,
+    ) -> Res<()> {
+        let (pc, mask) = (self.groups[gi].pc, self.groups[gi].mask);
+        let targets = &env.code.tables[table as usize];
+        let values = self.r32[index as usize];
+        let active = || (0..32usize).filter(|l| mask >> l & 1 == 1);
+        if let Some(lane) = active().find(|l| values[*l] as usize >= targets.len()) {
+            let (index, count) = (values[lane], targets.len() as u32);
+            let kind = FaultKind::BranchIndex { index, count };
+            return Err(cta.fault(env, self.id, lane as u32, pc, kind));
+        }
+        let first = targets[values[mask.trailing_zeros() as usize & 31] as usize];
+        for &target in targets {
+            let lanes = active().fold(0, |m, l| {
+                m | u32::from(targets[values[l] as usize] == target) << l
+            });
+            // Lanes that have been sent off are no longer in the group.
+            let lanes = lanes & self.groups[gi].mask;
+            if target != first && lanes != 0 {
+                self.diverge(gi, lanes, target, env.code.insts[pc as usize].meet);
+            }
+        }
+        self.groups[gi].pc = first;
         Ok(())
     }
 

@@ -76,13 +76,7 @@ impl<'a> Parser<'a> {
                 {
                     self.next();
                     self.next();
-                    let key = (self.scope, name.to_string());
-                    if func.labels.insert(key, func.body.len()).is_some() {
-                        return Err(LoadError::Duplicate {
-                            line: token.line,
-                            name: name.to_string(),
-                        });
-                    }
+                    self.label(func, name, token.line)?;
                 }
                 Kind::Word(_) | Kind::Punct(b'@') => {
                     let inst = self.instruction()?;
@@ -92,6 +86,31 @@ impl<'a> Parser<'a> {
             }
         }
         self.scope = outermost;
+        Ok(())
+    }
+
+    /// A label, its colon taken; or the name of a branch table.
+    fn label(&mut self, func: &mut Func, name: &str, line: u32) -> Result1<()> {
+        let key = (self.scope, name.to_string());
+        let known = func.labels.contains_key(&key) || func.tables.contains_key(&key);
+        if known {
+            return Err(LoadError::Duplicate {
+                line,
+                name: name.to_string(),
+            });
+        }
+        if !self.take_word(".branchtargets") {
+            func.labels.insert(key, func.body.len());
+            return Ok(());
+        }
+        let mut targets = Vec::new();
+        while !self.take(b';') {
+            if !targets.is_empty() {
+                self.expect(b',')?;
+            }
+            targets.push(self.word("a label")?.to_string());
+        }
+        func.tables.insert(key, targets);
         Ok(())
     }
 

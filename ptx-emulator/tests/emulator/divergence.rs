@@ -227,3 +227,22 @@ fn results_and_counters_do_not_depend_on_host_threads() {
     };
     assert_eq!(try_run("", body, &indices(), &many).expect("no fault"), one);
 }
+
+#[test]
+fn branch_tables_split_a_warp_and_join_it() {
+    let body = "and.b32 %r1, %r0, 3; mov.u32 %r2, 0;
+        TABLE: .branchtargets ZERO, ONE, END, ZERO;
+        setp.ge.u32 %p1, %r0, 4; @%p1 brx.idx %r1, TABLE;
+        bra END;
+        ZERO: add.u32 %r2, %r2, 5;
+        ONE: add.u32 %r2, %r2, 100;
+        END: activemask.b32 %r3; popc.b32 %r3, %r3; mad.lo.u32 %r2, %r3, 1000, %r2;
+        cvt.u64.u32 %rd4, %r2; st.global.u64 [%rd1], %rd4; ret;";
+    let want = (0..64u64).map(|i| match i % 4 {
+        _ if i < 4 => 32_000,
+        0 | 3 => 32_105,
+        1 => 32_100,
+        _ => 32_000,
+    });
+    assert_eq!(run("", body, &indices()), want.collect::<Vec<_>>());
+}

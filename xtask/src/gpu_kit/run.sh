@@ -78,7 +78,7 @@ if [ "$small" ]; then
     export PROPTEST_CASES
 fi
 # One test at a time: they share the device, and one that fails is then easy to place.
-step "suite" 260 suite.log "$here/bin/suite" cuda --test-threads=1
+step "suite" 260 suite.log "$here/bin/suite" cuda:: --test-threads=1
 step "recipe" 20 recipe.log "$here/bin/paged-attention-cudarc-example" "$here/ptx"
 step "load times" 60 load_times.log "$here/bin/load_times" "$here/ptx" "$results/load_times.csv"
 if [ -x "$here/bin/gpu" ]; then

@@ -1,15 +1,14 @@
-//! Plain Rust, for every machine: 8 lanes as an array, written so that compilers vectorise it.
+//! Plain Rust, for every machine: lanes as an array, written so that compilers vectorise it.
 
-use super::Simd;
+use super::{GRANULE, Simd};
 
-/// No instruction set beyond the target's baseline.
+/// No instruction set beyond the target's baseline. `N` is 8; tests also use 16, to see the
+/// handling of long vectors on machines that have none.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable;
-
-type Lanes = [f32; 8];
+pub(crate) struct Portable<const N: usize>;
 
 #[inline(always)]
-fn map(a: Lanes, f: impl Fn(f32) -> f32) -> Lanes {
+fn map<const N: usize>(a: [f32; N], f: impl Fn(f32) -> f32) -> [f32; N] {
     let mut out = a;
     for x in &mut out {
         *x = f(*x);
@@ -18,12 +17,18 @@ fn map(a: Lanes, f: impl Fn(f32) -> f32) -> Lanes {
 }
 
 #[inline(always)]
-fn zip(a: Lanes, b: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
+fn zip<const N: usize>(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
     let mut out = a;
     for (x, y) in out.iter_mut().zip(b) {
         *x = f(*x, y);
     }
     out
+}
+
+/// Zeros after a granule.
+#[inline(always)]
+fn extend<const N: usize>(granule: [f32; GRANULE]) -> [f32; N] {
+    std::array::from_fn(|i| if i < GRANULE { granule[i] } else { 0.0 })
 }
 
 /// Widens an f16 without a branch: the exponent and mantissa move to their f32 places and a
@@ -46,59 +51,59 @@ const ROUNDER: f32 = 1.5 * (1u32 << 23) as f32;
 
 // Every SAFETY note below: the trait's contract gives valid pointers; nothing else is unsafe.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one note for all, above")]
-impl Simd for Portable {
-    type V = Lanes;
-    const LANES: usize = 8;
+impl<const N: usize> Simd for Portable<N> {
+    type V = [f32; N];
+    const LANES: usize = N;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> Lanes {
-        [x; 8]
+    unsafe fn splat(x: f32) -> [f32; N] {
+        [x; N]
     }
 
     #[inline(always)]
-    unsafe fn load(from: *const f32) -> Lanes {
-        unsafe { from.cast::<Lanes>().read_unaligned() }
+    unsafe fn load(from: *const f32) -> [f32; N] {
+        unsafe { from.cast::<[f32; N]>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn load_f16(from: *const u16) -> Lanes {
-        unsafe { from.cast::<[u16; 8]>().read_unaligned() }.map(f16_to_f32)
+    unsafe fn load_f16(from: *const u16) -> [f32; N] {
+        unsafe { from.cast::<[u16; N]>().read_unaligned() }.map(f16_to_f32)
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const u16) -> Lanes {
-        let bits = unsafe { from.cast::<[u16; 8]>().read_unaligned() };
+    unsafe fn load_bf16(from: *const u16) -> [f32; N] {
+        let bits = unsafe { from.cast::<[u16; N]>().read_unaligned() };
         bits.map(|b| f32::from_bits(u32::from(b) << 16))
     }
 
     #[inline(always)]
-    unsafe fn load_granule(from: *const f32) -> Lanes {
-        unsafe { Self::load(from) }
+    unsafe fn load_granule(from: *const f32) -> [f32; N] {
+        extend(unsafe { Portable::<GRANULE>::load(from) })
     }
 
     #[inline(always)]
-    unsafe fn load_granule_f16(from: *const u16) -> Lanes {
-        unsafe { Self::load_f16(from) }
+    unsafe fn load_granule_f16(from: *const u16) -> [f32; N] {
+        extend(unsafe { Portable::<GRANULE>::load_f16(from) })
     }
 
     #[inline(always)]
-    unsafe fn load_granule_bf16(from: *const u16) -> Lanes {
-        unsafe { Self::load_bf16(from) }
+    unsafe fn load_granule_bf16(from: *const u16) -> [f32; N] {
+        extend(unsafe { Portable::<GRANULE>::load_bf16(from) })
     }
 
     #[inline(always)]
-    unsafe fn store(to: *mut f32, v: Lanes) {
-        unsafe { to.cast::<Lanes>().write_unaligned(v) }
+    unsafe fn store(to: *mut f32, v: [f32; N]) {
+        unsafe { to.cast::<[f32; N]>().write_unaligned(v) }
     }
 
     #[inline(always)]
-    unsafe fn load_quad(from: *const f32) -> Lanes {
+    unsafe fn load_quad(from: *const f32) -> [f32; N] {
         let [a, b, c, d] = unsafe { from.cast::<[f32; 4]>().read_unaligned() };
-        [a, b, c, d, a, b, c, d]
+        std::array::from_fn(|i| [a, b, c, d][i % 4])
     }
 
     #[inline(always)]
-    unsafe fn store_quad(to: *mut f32, v: Lanes) {
+    unsafe fn store_quad(to: *mut f32, v: [f32; N]) {
         unsafe {
             to.cast::<[f32; 4]>()
                 .write_unaligned([v[0], v[1], v[2], v[3]])
@@ -106,31 +111,31 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn exchange<const D: usize>(v: Lanes) -> Lanes {
+    unsafe fn exchange<const D: usize>(v: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| v[i ^ D])
     }
 
     #[inline(always)]
-    unsafe fn add(a: Lanes, b: Lanes) -> Lanes {
+    unsafe fn add(a: [f32; N], b: [f32; N]) -> [f32; N] {
         zip(a, b, |x, y| x + y)
     }
 
     #[inline(always)]
-    unsafe fn sub(a: Lanes, b: Lanes) -> Lanes {
+    unsafe fn sub(a: [f32; N], b: [f32; N]) -> [f32; N] {
         zip(a, b, |x, y| x - y)
     }
 
     #[inline(always)]
-    unsafe fn mul(a: Lanes, b: Lanes) -> Lanes {
+    unsafe fn mul(a: [f32; N], b: [f32; N]) -> [f32; N] {
         zip(a, b, |x, y| x * y)
     }
 
     #[inline(always)]
-    unsafe fn fma(a: Lanes, b: Lanes, c: Lanes) -> Lanes {
+    unsafe fn fma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         // `mul_add` is a library call where the target has no fused instruction.
         let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
         let mut out = c;
-        for i in 0..8 {
+        for i in 0..N {
             out[i] = if fused {
                 a[i].mul_add(b[i], c[i])
             } else {
@@ -141,17 +146,17 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn max(a: Lanes, b: Lanes) -> Lanes {
+    unsafe fn max(a: [f32; N], b: [f32; N]) -> [f32; N] {
         zip(a, b, |x, y| if x > y { x } else { y })
     }
 
     #[inline(always)]
-    unsafe fn round(a: Lanes) -> Lanes {
+    unsafe fn round(a: [f32; N]) -> [f32; N] {
         map(a, |x| (x + ROUNDER) - ROUNDER)
     }
 
     #[inline(always)]
-    unsafe fn scale_by_power(p: Lanes, n: Lanes) -> Lanes {
+    unsafe fn scale_by_power(p: [f32; N], n: [f32; N]) -> [f32; N] {
         // The low bits of `n + ROUNDER` are n in two's complement; shifted, they are an exponent.
         zip(p, n, |p, n| {
             let exponent = (n + ROUNDER).to_bits() << 23;
@@ -164,13 +169,23 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn zero_where_less(x: Lanes, limit: f32, v: Lanes) -> Lanes {
+    unsafe fn zero_where_less(x: [f32; N], limit: f32, v: [f32; N]) -> [f32; N] {
         zip(x, v, |x, v| if x < limit { 0.0 } else { v })
     }
 
     #[inline(always)]
-    unsafe fn sum4(to: *mut f32, v: [Lanes; 4]) {
-        let sums = v.map(|v| ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])));
+    unsafe fn sum4(to: *mut f32, v: [[f32; N]; 4]) {
+        let sums = v.map(|v| {
+            let mut sums = v;
+            let mut len = N;
+            while len > 1 {
+                len /= 2;
+                for i in 0..len {
+                    sums[i] += sums[i + len];
+                }
+            }
+            sums[0]
+        });
         unsafe { to.cast::<[f32; 4]>().write_unaligned(sums) }
     }
 
