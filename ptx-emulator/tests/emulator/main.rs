@@ -10,3 +10,4 @@ mod host;
 mod instructions;
 mod loading;
 mod matrices;
+mod random_flow;
