@@ -432,6 +432,19 @@ pub enum Error {
         driver: (u32, u32),
     },
 
+    /// A kernel needs more shared memory than the device gives a block.
+    #[error("cuda: {entry} needs {bytes} bytes of shared memory per block, {device} has at most {max}")]
+    SharedMemory {
+        /// The entry.
+        entry: &'static str,
+        /// Bytes that a block needs.
+        bytes: u32,
+        /// The device's name.
+        device: String,
+        /// Bytes that a block may opt in to.
+        max: u32,
+    },
+
     /// A call of the CUDA driver failed.
     #[error("cuda: {call} for {subject} failed with {name} ({number}): {detail}")]
     Driver {
@@ -531,6 +544,17 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "decode: k_cache belongs to another CUDA context, must belong to the back end's"
+        );
+        let error = Error::SharedMemory {
+            entry: "decode_f16_d160_mma",
+            bytes: 86_016,
+            device: "T4".into(),
+            max: 65_536,
+        };
+        assert_eq!(
+            error.to_string(),
+            "cuda: decode_f16_d160_mma needs 86016 bytes of shared memory per block, T4 has at most \
+             65536"
         );
         let (op, argument) = (Op::Decode, "q");
         let error = Error::ElementSize {
