@@ -11,3 +11,4 @@ mod instructions;
 mod loading;
 mod matrices;
 mod random_flow;
+mod random_races;
