@@ -209,10 +209,12 @@ impl From<Layout> for CacheLayout {
 /// Back ends.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Device {
-    /// The best there is, at present the CPU
+    /// A CUDA device if the program is built for one and it answers, else the CPU
     Auto,
     /// All cores of this machine
     Cpu,
+    /// The first CUDA device; the program must be built with its feature `cuda`
+    Cuda,
     /// The GPU kernels' PTX, interpreted and checked: slow, prints counters
     Emulator,
 }

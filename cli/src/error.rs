@@ -163,6 +163,13 @@ pub enum Error {
     #[error("cannot allocate {bytes} bytes for {what}")]
     OutOfMemory { what: &'static str, bytes: usize },
 
+    /// A CUDA device is asked for, and the program has no code for one.
+    #[cfg(not(feature = "cuda"))]
+    #[error(
+        "--device cuda: this program is built without its feature `cuda`, must be built with it"
+    )]
+    WithoutCuda,
+
     /// The result differs from the reference by more than rounding explains.
     #[error(
         "check: {tensor}{index:?} = {found:e}, the reference is {expected:e}: the error {:e} exceeds the bound {bound:e}",

@@ -8,6 +8,7 @@ mod check;
 mod counters;
 mod decode;
 mod demo;
+mod device;
 mod error;
 mod output;
 mod ptx;

@@ -1,5 +1,6 @@
 //! The binary, run as a user would.
 
+mod device;
 mod docs;
 mod hostile;
 mod round_trip;
