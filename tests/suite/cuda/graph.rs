@@ -20,7 +20,8 @@ impl Graph {
     /// What `work` gives to a stream.
     fn capture(stream: &Stream, work: impl FnOnce()) -> Self {
         let mut graph = Self(null_mut(), null_mut());
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        // Global mode would forbid the other tests, on other threads, to allocate meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is live; handles are written to live pointers.
         unsafe {
             check(sys::cuStreamBeginCapture_v2(stream.as_inner(), mode));
