@@ -54,14 +54,14 @@ fn program(nodes: &[Node]) -> String {
             0 => text.push_str("call (%r1), scramble, (%r1);\n"),
             1 => text.push_str("@%p2 call (%r1), scramble, (%r1);\n"),
             2 => {
-                write!(text, "T{i}: .branchtargets B{target}, B{next}, B0, END;\n")
+                writeln!(text, "T{i}: .branchtargets B{target}, B{next}, B0, END;")
                     .expect("a string");
-                write!(text, "and.b32 %r5, %r3, 3; @%p2 brx.idx %r5, T{i};\n").expect("a string");
+                writeln!(text, "and.b32 %r5, %r3, 3; @%p2 brx.idx %r5, T{i};").expect("a string");
             }
             3 => text.push_str("setp.gt.u32 %p3, %r1, 0xf8000000; @%p3 bra.uni OUT;\n"),
             _ => {}
         }
-        write!(text, "@%p2 bra B{target};\n").expect("a string");
+        writeln!(text, "@%p2 bra B{target};").expect("a string");
     }
     text.push_str(
         "END: add.u32 %r1, %r1, 17;
