@@ -20,6 +20,12 @@ pub enum Op {
     Reference,
     /// Attention over contiguous keys and values.
     Contiguous,
+    /// Writing new keys or values into the cache.
+    ReshapeAndCache,
+    /// Copying blocks of the cache.
+    CopyBlocks,
+    /// Gathering cached keys or values into contiguous rows.
+    GatherCache,
 }
 
 impl fmt::Display for Op {
@@ -30,6 +36,9 @@ impl fmt::Display for Op {
             Op::Decode => "decode",
             Op::Reference => "reference",
             Op::Contiguous => "contiguous",
+            Op::ReshapeAndCache => "reshape_and_cache",
+            Op::CopyBlocks => "copy_blocks",
+            Op::GatherCache => "gather_cache",
         })
     }
 }
@@ -296,6 +305,68 @@ pub enum Error {
         value: i32,
         /// Physical blocks in the cache.
         num_blocks: usize,
+    },
+
+    /// A slot lies past the cache.
+    #[error(
+        "{op}: slot_mapping[{index}] = {value}, must be < {num_blocks} blocks × block_size {block_size}"
+    )]
+    Slot {
+        /// The operation.
+        op: Op,
+        /// The row.
+        index: usize,
+        /// Its slot.
+        value: i64,
+        /// Physical blocks in the cache.
+        num_blocks: usize,
+        /// Tokens per block.
+        block_size: usize,
+    },
+
+    /// There are more slots than rows to write.
+    #[error("{op}: slot_mapping has {slots} slots, must have at most the {rows} rows")]
+    MoreSlotsThanRows {
+        /// The operation.
+        op: Op,
+        /// Slots.
+        slots: usize,
+        /// Rows.
+        rows: usize,
+    },
+
+    /// A block to copy from or to is no physical block.
+    #[error(
+        "{op}: the {side} of pairs[{index}] = {value}, must be >= 0 and < num_blocks \
+         {num_blocks}"
+    )]
+    PairBlock {
+        /// The operation.
+        op: Op,
+        /// The pair.
+        index: usize,
+        /// `source` or `destination`.
+        side: &'static str,
+        /// The block.
+        value: i64,
+        /// Physical blocks in the smallest cache.
+        num_blocks: usize,
+    },
+
+    /// One pair writes a block that another one reads or writes.
+    #[error(
+        "{op}: pairs[{index}] takes part in block {block}, which pairs[{other}] writes; must be in \
+         another call"
+    )]
+    PairConflict {
+        /// The operation.
+        op: Op,
+        /// The pair.
+        index: usize,
+        /// The pair that writes the block.
+        other: usize,
+        /// The block.
+        block: i64,
     },
 
     /// The workspace is shorter than [`crate::Plan::workspace_bytes`].
