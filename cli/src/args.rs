@@ -24,6 +24,7 @@ pub enum Command {
     Sample(SampleArgs),
     Decode(DecodeArgs),
     Report(ReportArgs),
+    Simulate(SimulateArgs),
     /// The GPU kernels (PTX) that this program carries
     Ptx {
         #[command(subcommand)]
@@ -231,7 +232,7 @@ pub struct SimulateArgs {
     #[arg(long, value_enum)]
     pub trace: Option<Trace>,
     /// Requests per run
-    #[arg(long, default_value_t = 1000, value_name = "N")]
+    #[arg(long, default_value_t = 4000, value_name = "N")]
     pub requests: usize,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]

@@ -14,6 +14,7 @@ mod output;
 mod ptx;
 mod report;
 mod sample;
+mod simulate;
 mod tensors;
 mod text;
 
@@ -48,6 +49,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<(), Error> {
         Command::Sample(args) => sample::run(args, out),
         Command::Decode(args) => decode::run(args, out),
         Command::Report(args) => report::run(args, out),
+        Command::Simulate(args) => simulate::run(args, out),
         Command::Ptx { command } => match command {
             PtxCommand::List(args) => ptx::list(args, out),
             PtxCommand::Export(args) => ptx::export(args, out),

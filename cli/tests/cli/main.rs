@@ -5,6 +5,7 @@ mod docs;
 mod hostile;
 mod round_trip;
 mod simple;
+mod simulate;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
