@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use paged_attention::cpu::{self, InstructionSet};
 use paged_attention::kernels::variants::DecodeKind;
-use paged_attention::{DeviceLimits, Op, Plan, RowsViewMut, SplitPolicy, emulator};
+use paged_attention::{Op, Plan, RowsViewMut, SplitPolicy, emulator};
 
-use crate::args::{DecodeArgs, Device};
+use crate::args::DecodeArgs;
 use crate::batch::{Batch, BatchFile, Storage};
 use crate::buffer::Buffer;
 use crate::check::{self, Deviation, Worst};
 use crate::counters;
+use crate::device::Target;
 use crate::error::Error;
 use crate::output::{self, byte_bar, spinner};
 use crate::tensors::{self, Tensor};
@@ -64,10 +65,8 @@ fn decode<T: Storage>(
     batch: &Batch<T>,
     report: &mut dyn Write,
 ) -> Result<Decoded<T>, Error> {
-    let limits = match args.device {
-        Device::Auto | Device::Cpu => DeviceLimits::this_cpu(),
-        Device::Emulator => DeviceLimits::h100(),
-    };
+    let target = Target::choose(args.device, &batch.config)?;
+    let limits = target.limits();
     let [num_seqs, num_q_heads, head_dim] = batch.shapes.q;
     let plan = Plan::new(
         &batch.config,
@@ -81,8 +80,8 @@ fn decode<T: Storage>(
     let mut lse = Buffer::<f32>::zeroed("lse", num_seqs * num_q_heads)?;
     let rows = RowsViewMut::contiguous(&mut out, num_seqs, num_q_heads, head_dim);
 
-    let products = match args.device {
-        Device::Auto | Device::Cpu => {
+    let products = match &target {
+        Target::Cpu { instead } => {
             let threads = limits.sm_count;
             let plural = if threads == 1 { "" } else { "s" };
             let set = match InstructionSet::detect() {
@@ -92,6 +91,9 @@ fn decode<T: Storage>(
             };
             let device = format!("CPU, {threads} thread{plural}, {set}");
             field(report, "device", device)?;
+            if let Some(reason) = instead {
+                field(report, "not CUDA", reason)?;
+            }
             report_plan(&plan, report)?;
             let mut workspace = Buffer::<f32>::zeroed("the workspace", plan.workspace_len())?;
             let start = Instant::now();
@@ -99,7 +101,21 @@ fn decode<T: Storage>(
             report_speed(batch, start.elapsed(), report)?;
             DecodeKind::CudaCore
         }
-        Device::Emulator => {
+        #[cfg(feature = "cuda")]
+        Target::Cuda(backend) => {
+            let ((major, minor), (cuda, point)) =
+                (backend.compute_capability(), backend.driver_version());
+            let device = format!(
+                "CUDA, {}, compute capability {major}.{minor}, driver for CUDA {cuda}.{point}",
+                backend.device_name()
+            );
+            field(report, "device", device)?;
+            report_plan(&plan, report)?;
+            let elapsed = backend.decode_host(&plan, &inputs, rows, Some(&mut lse))?;
+            report_speed(batch, elapsed, report)?;
+            plan.decode_variant().kind
+        }
+        Target::Emulator => {
             let device = "emulator, every check on, planned as for an H100";
             field(report, "device", device)?;
             report_plan(&plan, report)?;

@@ -159,9 +159,36 @@ pub enum Error {
     #[error("sample: the batch needs {blocks} blocks, must be at most {max}")]
     TooManyBlocks { blocks: usize, max: usize },
 
+    /// The block pool of the simulation refused.
+    #[error(transparent)]
+    Pool(#[from] paged_attention::pool::PoolError),
+
+    /// A number of the simulation is not above 0.
+    #[error("simulate: {argument} is {value}, must be above 0 and finite")]
+    NotPositive { argument: &'static str, value: f64 },
+
+    /// The simulated memory cannot serve the longest request.
+    #[error(
+        "simulate: the cache memory holds {found} tokens with --max-len {max_len}, must hold between \
+         {needed} and {max}, and --max-len must be at least 2"
+    )]
+    SimulatedMemory {
+        found: usize,
+        needed: usize,
+        max: usize,
+        max_len: usize,
+    },
+
     /// No memory.
     #[error("cannot allocate {bytes} bytes for {what}")]
     OutOfMemory { what: &'static str, bytes: usize },
+
+    /// A CUDA device is asked for, and the program has no code for one.
+    #[cfg(not(feature = "cuda"))]
+    #[error(
+        "--device cuda: this program is built without its feature `cuda`, must be built with it"
+    )]
+    WithoutCuda,
 
     /// The result differs from the reference by more than rounding explains.
     #[error(

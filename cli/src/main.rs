@@ -8,10 +8,13 @@ mod check;
 mod counters;
 mod decode;
 mod demo;
+mod device;
 mod error;
 mod output;
 mod ptx;
+mod report;
 mod sample;
+mod simulate;
 mod tensors;
 mod text;
 
@@ -45,6 +48,8 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<(), Error> {
         Command::Demo(args) => demo::run(args, out),
         Command::Sample(args) => sample::run(args, out),
         Command::Decode(args) => decode::run(args, out),
+        Command::Report(args) => report::run(args, out),
+        Command::Simulate(args) => simulate::run(args, out),
         Command::Ptx { command } => match command {
             PtxCommand::List(args) => ptx::list(args, out),
             PtxCommand::Export(args) => ptx::export(args, out),

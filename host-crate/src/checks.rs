@@ -73,7 +73,7 @@ pub(crate) fn check_len(
 }
 
 /// Elements up to the last one that `(count, stride)` dimensions and a contiguous row reach.
-fn reach(dims: &[(usize, usize)], row: usize) -> Option<usize> {
+pub(crate) fn reach(dims: &[(usize, usize)], row: usize) -> Option<usize> {
     if dims.iter().any(|&(count, _)| count == 0) {
         return Some(0);
     }
@@ -101,7 +101,7 @@ pub(crate) fn stride_aligned(
     }
 }
 
-fn base_aligned(op: Op, argument: &'static str, buffer: Buffer) -> Result<(), Error> {
+pub(crate) fn base_aligned(op: Op, argument: &'static str, buffer: Buffer) -> Result<(), Error> {
     let (address, alignment) = (buffer.address, ALIGNMENT);
     // An empty slice has no address of its own.
     if buffer.len == 0 || address.is_multiple_of(alignment as u64) {

@@ -73,7 +73,7 @@ impl Element for bf16 {
 }
 
 /// The bytes of elements, lengths or table entries, as the device holds them.
-#[cfg(feature = "emulator")]
+#[cfg(any(feature = "cuda", feature = "emulator"))]
 pub(crate) fn bytes_of<T: sealed::Plain>(values: &[T]) -> &[u8] {
     const {
         assert!(
@@ -86,7 +86,7 @@ pub(crate) fn bytes_of<T: sealed::Plain>(values: &[T]) -> &[u8] {
 }
 
 /// Likewise, for writing.
-#[cfg(feature = "emulator")]
+#[cfg(any(feature = "cuda", feature = "emulator"))]
 pub(crate) fn bytes_of_mut<T: sealed::Plain>(values: &mut [T]) -> &mut [u8] {
     const {
         assert!(

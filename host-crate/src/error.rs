@@ -20,6 +20,12 @@ pub enum Op {
     Reference,
     /// Attention over contiguous keys and values.
     Contiguous,
+    /// Writing new keys or values into the cache.
+    ReshapeAndCache,
+    /// Copying blocks of the cache.
+    CopyBlocks,
+    /// Gathering cached keys or values into contiguous rows.
+    GatherCache,
 }
 
 impl fmt::Display for Op {
@@ -30,6 +36,9 @@ impl fmt::Display for Op {
             Op::Decode => "decode",
             Op::Reference => "reference",
             Op::Contiguous => "contiguous",
+            Op::ReshapeAndCache => "reshape_and_cache",
+            Op::CopyBlocks => "copy_blocks",
+            Op::GatherCache => "gather_cache",
         })
     }
 }
@@ -298,6 +307,68 @@ pub enum Error {
         num_blocks: usize,
     },
 
+    /// A slot lies past the cache.
+    #[error(
+        "{op}: slot_mapping[{index}] = {value}, must be < {num_blocks} blocks × block_size {block_size}"
+    )]
+    Slot {
+        /// The operation.
+        op: Op,
+        /// The row.
+        index: usize,
+        /// Its slot.
+        value: i64,
+        /// Physical blocks in the cache.
+        num_blocks: usize,
+        /// Tokens per block.
+        block_size: usize,
+    },
+
+    /// There are more slots than rows to write.
+    #[error("{op}: slot_mapping has {slots} slots, must have at most the {rows} rows")]
+    MoreSlotsThanRows {
+        /// The operation.
+        op: Op,
+        /// Slots.
+        slots: usize,
+        /// Rows.
+        rows: usize,
+    },
+
+    /// A block to copy from or to is no physical block.
+    #[error(
+        "{op}: the {side} of pairs[{index}] = {value}, must be >= 0 and < num_blocks \
+         {num_blocks}"
+    )]
+    PairBlock {
+        /// The operation.
+        op: Op,
+        /// The pair.
+        index: usize,
+        /// `source` or `destination`.
+        side: &'static str,
+        /// The block.
+        value: i64,
+        /// Physical blocks in the smallest cache.
+        num_blocks: usize,
+    },
+
+    /// One pair writes a block that another one reads or writes.
+    #[error(
+        "{op}: pairs[{index}] takes part in block {block}, which pairs[{other}] writes; must be in \
+         another call"
+    )]
+    PairConflict {
+        /// The operation.
+        op: Op,
+        /// The pair.
+        index: usize,
+        /// The pair that writes the block.
+        other: usize,
+        /// The block.
+        block: i64,
+    },
+
     /// The workspace is shorter than [`crate::Plan::workspace_bytes`].
     #[error("{op}: the workspace holds {found} bytes, must hold at least {needed}")]
     WorkspaceTooSmall {
@@ -432,6 +503,19 @@ pub enum Error {
         driver: (u32, u32),
     },
 
+    /// A kernel needs more shared memory than the device gives a block.
+    #[error("cuda: {entry} needs {bytes} bytes of shared memory per block, {device} has at most {max}")]
+    SharedMemory {
+        /// The entry.
+        entry: &'static str,
+        /// Bytes that a block needs.
+        bytes: u32,
+        /// The device's name.
+        device: String,
+        /// Bytes that a block may opt in to.
+        max: u32,
+    },
+
     /// A call of the CUDA driver failed.
     #[error("cuda: {call} for {subject} failed with {name} ({number}): {detail}")]
     Driver {
@@ -531,6 +615,17 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "decode: k_cache belongs to another CUDA context, must belong to the back end's"
+        );
+        let error = Error::SharedMemory {
+            entry: "decode_f16_d160_mma",
+            bytes: 86_016,
+            device: "T4".into(),
+            max: 65_536,
+        };
+        assert_eq!(
+            error.to_string(),
+            "cuda: decode_f16_d160_mma needs 86016 bytes of shared memory per block, T4 has at most \
+             65536"
         );
         let (op, argument) = (Op::Decode, "q");
         let error = Error::ElementSize {

@@ -32,6 +32,7 @@
 pub use paged_attention_kernels as kernels;
 
 pub mod artefacts;
+mod cache;
 mod checks;
 mod config;
 pub mod contiguous;
@@ -52,6 +53,7 @@ mod table;
 mod validate;
 mod views;
 
+pub use cache::CacheViewMut;
 pub use config::{AttentionConfig, supports};
 pub use element::Element;
 pub use error::{Error, Op, Shape};

@@ -61,7 +61,7 @@ fn bench(group: usize) {
             ..Options::default()
         };
         let mut best = Duration::MAX;
-        for _ in 0..7 {
+        for _ in 0..25 {
             let device = upload(&plan, &inputs, false).expect("memory");
             let start = clock();
             let reports = emulator.launch(&plan, &device, &options).expect("no fault");

@@ -7,6 +7,8 @@ use crate::batch::Batch;
 use crate::bound::Order;
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod ptx;
 
 pub use cpu::{Cpu, contiguous};
@@ -54,7 +56,8 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
-/// One test per back end and function of this module's `fn(&dyn Backend)`: `cpu::name`, `ptx::name`.
+/// One test per back end and function of this module's `fn(&dyn Backend)`: `cpu::name`, `ptx::name`,
+/// and with the feature `cuda` also `cuda::name`.
 macro_rules! claims {
     ($( $(#[$attribute:meta])* $name:ident ),* $(,)?) => {
         mod cpu {
@@ -62,6 +65,10 @@ macro_rules! claims {
         }
         mod ptx {
             $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::ptx()) } )*
+        }
+        #[cfg(feature = "cuda")]
+        mod cuda {
+            $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::cuda::cuda()) } )*
         }
     };
 }

@@ -12,7 +12,7 @@ use crate::device::{Device, decode_args};
 use crate::oracle;
 
 /// The contiguous twins of two decode entries: the same body, but for the table.
-const TWINS: &str = include_str!("../ptx/contiguous_f16_d128.ptx");
+const TWINS: &str = include_str!("../../cli/ptx/contiguous_f16_d128.ptx");
 
 /// DESIGN.md: sectors of K and V, each once per head tile and CTA, against those requested.
 const SECTORS_TO_LEAST: f64 = 1.02;

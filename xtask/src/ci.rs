@@ -56,10 +56,17 @@ pub fn run() -> Result<()> {
         suite.env("PAGED_ATTENTION_PTX_DIR", &fresh),
     )?;
     step(
+        "clippy with cuda",
+        &mut xtask(
+            "cuda-emulated -- clippy --release --workspace --all-targets --features cuda -- -D warnings",
+        )?,
+    )?;
+    step(
         "suite on the emulated driver",
         &mut xtask("cuda-emulated -- test --release --workspace --features cuda")?,
     )?;
     step("recipes", &mut xtask("recipes")?)?;
+    step("gpu-kit", &mut xtask("gpu-kit --run-emulated")?)?;
     println!("\nci: all checks passed");
     Ok(())
 }

@@ -27,7 +27,11 @@ pub fn run(args: &Args) -> Result<()> {
     let driver = EmulatedDriver::build()?;
     if args.command.is_empty() {
         println!("export CUDA_LIBRARY_PATH={}", driver.dir.display());
-        println!("export LD_LIBRARY_PATH={}", driver.library_path().display());
+        // Without what cargo adds to the variable for the programs it starts.
+        println!(
+            "export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+            driver.lib().display()
+        );
         return Ok(());
     }
     let mut cargo = cargo("");

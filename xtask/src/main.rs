@@ -7,6 +7,7 @@ mod gpu_kit;
 mod ptx;
 mod ptxas;
 mod recipes;
+mod sass;
 
 use clap::{Parser, Subcommand};
 
@@ -24,6 +25,8 @@ enum Command {
     Ptx(ptx::Args),
     /// Assemble every shipped entry and print registers, shared memory, stack and spills.
     Ptxas(ptxas::Args),
+    /// Print what the main loops issue per byte of K and V, in machine code.
+    Sass(sass::Args),
     /// Run a cargo command with the emulated CUDA driver, to link and to run.
     CudaEmulated(cuda_emulated::Args),
     /// Make a folder that checks and measures the kernels on a machine with only an NVIDIA driver.
@@ -38,6 +41,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
+        Command::Sass(args) => sass::run(&args),
         Command::CudaEmulated(args) => cuda_emulated::run(&args),
         Command::GpuKit(args) => gpu_kit::run(&args),
         Command::Recipes => recipes::run(),

@@ -32,7 +32,7 @@ pub struct Args {
 /// Files of a set by name, the manifest among them.
 type Set = BTreeMap<String, String>;
 
-/// Name of the twin's file: a test artefact, kept under tests/ptx/.
+/// Name of the twin's file: no shipped kernel, kept in cli/ptx/ for reports and tests.
 const TWIN: &str = "contiguous_f16_d128.ptx";
 
 /// Runs the command.
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<()> {
         return report(dir, &set);
     }
     let dir = root().join("host-crate/ptx");
-    let twin_path = root().join("tests/ptx").join(TWIN);
+    let twin_path = root().join("cli/ptx").join(TWIN);
     if args.check {
         return check(&dir, &set, &twin_path, &twin, compiler.version());
     }
@@ -193,7 +193,7 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
         }
     }
     if read(twin_path).ok().as_deref() != Some(twin) {
-        differing.push(format!("tests/ptx/{TWIN}"));
+        differing.push(format!("cli/ptx/{TWIN}"));
     }
     if read(&root().join("host-crate/src/artefacts/embedded.rs"))? != embedded(set) {
         differing.push("host-crate/src/artefacts/embedded.rs".into());

@@ -72,6 +72,18 @@ fn commands_of_the_binary_exist_with_their_options() {
     );
 }
 
+/// As clap names the command of a variant.
+fn kebab_case(variant: &str) -> String {
+    let mut name = String::new();
+    for c in variant.chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
 #[test]
 fn developer_commands_exist() {
     let source = read("../xtask/src/main.rs");
@@ -81,7 +93,7 @@ fn developer_commands_exist() {
         .lines()
         .map(str::trim)
         .filter(|line| line.starts_with(char::is_uppercase))
-        .map(|line| line.split(['(', ',']).next().unwrap_or("").to_lowercase())
+        .map(|line| kebab_case(line.split(['(', ',']).next().unwrap_or("")))
         .collect();
     let mut named = BTreeSet::new();
     for document in DOCUMENTS {

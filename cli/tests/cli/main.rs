@@ -1,9 +1,11 @@
 //! The binary, run as a user would.
 
+mod device;
 mod docs;
 mod hostile;
 mod round_trip;
 mod simple;
+mod simulate;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,6 +5,7 @@
 //! result depend on the instruction set, and otherwise on what the plan's split policy says; never
 //! on the number of threads, on physical blocks, strides, or other sequences.
 
+mod cache_ops;
 mod convert;
 mod exp2;
 mod isa;
@@ -21,6 +22,7 @@ mod tests;
 mod threads;
 mod tile;
 
+pub use cache_ops::{copy_blocks, gather_cache, reshape_and_cache};
 pub use isa::InstructionSet;
 pub(crate) use schedule::run;
 pub(crate) use source::Contiguous;

@@ -16,12 +16,21 @@ pub(crate) struct Prefetch<'a, T> {
     pub v: Rows<'a, T>,
 }
 
-/// Rows of keys or of values.
+/// Rows of keys or of values, asked for line by line in even shares.
 pub(crate) struct Rows<'a, T> {
+    /// Rows after the present one.
     rows: &'a [*const T],
+    /// Elements from a row's address to the wanted kv head's.
     offset: usize,
-    per_call: usize,
+    /// Next line of the present row, and how many are left of it.
+    at: *const u8,
+    left: usize,
     lines: usize,
+    /// A call's share is `share + rest / calls` lines; `due` counts the fractions.
+    share: usize,
+    rest: usize,
+    due: usize,
+    calls: usize,
 }
 
 impl<'a, T> Prefetch<'a, T> {
@@ -34,43 +43,49 @@ impl<'a, T> Prefetch<'a, T> {
         head_dim: usize,
         calls: (usize, usize),
     ) -> Self {
-        let rows = |rows: &'a [*const T], offset: usize, calls: usize| {
-            let rows = &rows[..tile.len];
-            // A row that starts within a line may end in one more; rows of a tensor are alike.
-            let start = rows
-                .first()
-                .map_or(0, |row| row.wrapping_add(offset).addr() % LINE);
-            let lines = (start + head_dim * size_of::<T>()).div_ceil(LINE);
-            Rows {
-                rows,
-                offset,
-                per_call: rows.len().div_ceil(calls),
-                lines,
-            }
-        };
+        let bytes = head_dim * size_of::<T>();
         Self {
-            k: rows(&tile.k, offsets.0, calls.0),
-            v: rows(&tile.v, offsets.1, calls.1),
+            k: Rows::new(&tile.k[..tile.len], offsets.0, bytes, calls.0),
+            v: Rows::new(&tile.v[..tile.len], offsets.1, bytes, calls.1),
         }
     }
 }
 
-impl<T> Rows<'_, T> {
+impl<'a, T> Rows<'a, T> {
+    #[inline(always)]
+    fn new(rows: &'a [*const T], offset: usize, bytes: usize, calls: usize) -> Self {
+        // A row that starts within a line may end in one more; rows of a tensor are alike.
+        let start = rows.first().map_or(0, |row| row.wrapping_add(offset).addr() % LINE);
+        let lines = (start + bytes).div_ceil(LINE);
+        let all = rows.len() * lines;
+        let (share, rest) = (all / calls, all % calls);
+        let at = std::ptr::null();
+        Self { rows, offset, at, left: 0, lines, share, rest, due: 0, calls }
+    }
+
     /// Asks for this call's share.
     ///
     /// # Safety
     /// The CPU has `S`.
     #[inline(always)]
     pub(crate) unsafe fn some<S: Simd>(&mut self) {
-        let (now, later) = self.rows.split_at(self.per_call.min(self.rows.len()));
-        self.rows = later;
-        for row in now {
-            let mut at = row.wrapping_add(self.offset).cast::<u8>();
-            for _ in 0..self.lines {
-                // SAFETY: the caller's promise; a prefetch takes any address.
-                unsafe { S::prefetch(at) };
-                at = at.wrapping_add(LINE);
+        let mut share = self.share;
+        self.due += self.rest;
+        if self.due >= self.calls {
+            self.due -= self.calls;
+            share += 1;
+        }
+        for _ in 0..share {
+            if self.left == 0 {
+                let Some((row, later)) = self.rows.split_first() else { return };
+                self.rows = later;
+                self.at = row.wrapping_add(self.offset).cast();
+                self.left = self.lines;
             }
+            // SAFETY: the caller's promise; a prefetch takes any address.
+            unsafe { S::prefetch(self.at) };
+            self.at = self.at.wrapping_add(LINE);
+            self.left -= 1;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use cust::sys::CUcontext;
 
 use super::driver::{self, Current, DeviceAttribute};
-use crate::{DeviceLimits, Error};
+use crate::{DeviceLimits, Error, Plan};
 
 /// What is known of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(super) struct DeviceInfo {
     pub capability: (u32, u32),
     pub driver: (u32, u32),
     pub limits: DeviceLimits,
+    /// Shared memory that a block may opt in to, in bytes.
+    pub shared_per_block: u32,
 }
 
 /// A context, kept alive if it is a primary one.
@@ -47,6 +49,17 @@ impl ContextRef {
         Ok(Self {
             context,
             retained,
+            info,
+        })
+    }
+
+    /// The primary context of the device with this number.
+    pub(super) fn open(ordinal: u32) -> Result<Self, Error> {
+        let device = driver::device(ordinal)?;
+        let info = DeviceInfo::query(device)?;
+        Ok(Self {
+            context: driver::retain_primary(device)?,
+            retained: Some(device),
             info,
         })
     }
@@ -91,6 +104,26 @@ impl DeviceInfo {
                 get(DeviceAttribute::MaxSharedMemoryPerMultiprocessor)?,
                 get(DeviceAttribute::MaxRegistersPerMultiprocessor)?,
             ),
+            shared_per_block: get(DeviceAttribute::MaxSharedMemoryPerBlockOptin)?,
         })
+    }
+
+    /// Whether the device has the shared memory of a plan's launches.
+    pub(super) fn check_shared(&self, plan: &Plan) -> Result<(), Error> {
+        let decode = (plan.decode_variant().entry, plan.decode_shared_bytes());
+        let merge = (plan.merge_variant().entry, plan.merge_shared_bytes());
+        for (entry, bytes) in [decode, merge] {
+            let max = self.shared_per_block;
+            if bytes > max {
+                let device = self.name.clone();
+                return Err(Error::SharedMemory {
+                    entry,
+                    bytes,
+                    device,
+                    max,
+                });
+            }
+        }
+        Ok(())
     }
 }

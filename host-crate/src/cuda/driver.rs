@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
+use cust::error::CudaError;
 use cust::sys::{CUcontext, CUfunction, CUmodule, CUstream};
 
 use crate::Error;
@@ -16,6 +17,7 @@ unsafe extern "C" {
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> u32;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> u32;
     fn cuCtxSynchronize() -> u32;
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> u32;
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) -> u32;
     fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) -> u32;
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> u32;
@@ -24,6 +26,7 @@ unsafe extern "C" {
     fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) -> u32;
     fn cuGetErrorName(error: u32, name: *mut *const c_char) -> u32;
     fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32;
+    fn cuInit(flags: c_uint) -> u32;
     fn cuLaunchKernel(
         function: CUfunction,
         grid_x: c_uint,
@@ -60,6 +63,7 @@ pub(super) enum DeviceAttribute {
     ComputeCapabilityMinor = 76,
     MaxSharedMemoryPerMultiprocessor = 81,
     MaxRegistersPerMultiprocessor = 82,
+    MaxSharedMemoryPerBlockOptin = 97,
     MaxBlocksPerMultiprocessor = 106,
 }
 
@@ -279,6 +283,31 @@ impl Drop for Current {
         // SAFETY: `push` put a context on the stack; the result is written to a live pointer.
         let _ = unsafe { cuCtxPopCurrent_v2(&mut context) };
     }
+}
+
+/// An error of cust's wrappers, which keep the driver's number.
+pub(super) fn cust_error(call: &'static str, subject: &str, error: CudaError) -> Error {
+    let number = error as u32;
+    Error::Driver {
+        call,
+        subject: subject.into(),
+        name: text(number, cuGetErrorName),
+        number,
+        detail: text(number, cuGetErrorString),
+    }
+}
+
+/// Initialises the driver and finds a device by its number.
+pub(super) fn device(ordinal: u32) -> Result<c_int, Error> {
+    let subject = format!("device {ordinal}");
+    // SAFETY: no flags are defined; the driver may be initialised any number of times.
+    check("cuInit", &subject, unsafe { cuInit(0) })?;
+    let mut device = 0;
+    let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    // SAFETY: any number may be asked for; the result is written to a live integer.
+    let number = unsafe { cuDeviceGet(&mut device, ordinal) };
+    check("cuDeviceGet", &subject, number)?;
+    Ok(device)
 }
 
 /// Retains a device's primary context.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cust::sys::{CUfunction, CUmodule};
 
 use super::context::ContextRef;
-use crate::artefacts::PlannedPtx;
+use crate::artefacts::{ManifestEntry, PlannedPtx};
 use crate::{Error, Launch};
 
 /// Dynamic shared memory that needs no permission.
@@ -31,7 +31,7 @@ impl Kernels {
     pub(super) fn load<'a>(
         context: &Arc<ContextRef>,
         planned: &PlannedPtx<'_>,
-        entries: impl Iterator<Item = &'a crate::artefacts::ManifestEntry>,
+        entries: impl Iterator<Item = &'a ManifestEntry>,
     ) -> Result<Self, Error> {
         let info = context.info();
         planned
@@ -48,7 +48,9 @@ impl Kernels {
             functions: vec![],
             context: Arc::clone(context),
         };
-        for entry in entries {
+        // What the device has no room for cannot be launched, and must not keep the rest from it.
+        let fits = |entry: &&ManifestEntry| entry.shared_bytes <= info.shared_per_block;
+        for entry in entries.filter(fits) {
             let symbol = CString::new(entry.symbol.as_str()).unwrap_or_default();
             // SAFETY: `module` was loaded into the current context above.
             let function = unsafe { current.function(module, &entry.symbol, &symbol) }?;

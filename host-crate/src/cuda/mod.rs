@@ -12,6 +12,7 @@
 
 mod context;
 mod driver;
+mod host;
 mod kernels;
 mod tensors;
 
@@ -48,6 +49,16 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
+    /// A back end with the embedded PTX on the device of this number, in its primary context.
+    /// Initialises the driver.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], for example where there is no such device.
+    pub fn open(ordinal: u32) -> Result<Self, Error> {
+        let context = ContextRef::open(ordinal)?;
+        Ok(Self::with(context, Cow::Borrowed(PtxSet::embedded())))
+    }
+
     /// A back end with the embedded PTX. The context, a device's primary one, is retained.
     ///
     /// # Errors
@@ -98,11 +109,21 @@ impl CudaBackend {
         self.context.info().limits
     }
 
+    /// The device's compute capability (major, minor).
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.context.info().capability
+    }
+
+    /// The newest CUDA version (major, minor) that the driver supports.
+    pub fn driver_version(&self) -> (u32, u32) {
+        self.context.info().driver
+    }
+
     /// Whether this device and driver run a configuration. Nothing is loaded.
     ///
     /// # Errors
     /// What [`supports`] refuses; [`Error::MissingEntry`], [`Error::DeviceTooOld`],
-    /// [`Error::DriverTooOld`].
+    /// [`Error::DriverTooOld`], [`Error::SharedMemory`].
     pub fn supports(&self, config: &AttentionConfig) -> Result<(), Error> {
         supports(config)?;
         let plan = Plan::new(
@@ -116,7 +137,8 @@ impl CudaBackend {
         let planned = self.set.for_plan(&plan)?;
         planned
             .decode
-            .check_device(&info.name, info.capability, info.driver)
+            .check_device(&info.name, info.capability, info.driver)?;
+        info.check_shared(&plan)
     }
 
     /// Loads the PTX of a plan's configuration, if that has not been done.
@@ -207,6 +229,7 @@ impl CudaBackend {
             .kernels
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.context.info().check_shared(plan)?;
         if let Some(kernels) = loaded.get(&key) {
             return Ok(Arc::clone(kernels));
         }

@@ -1,7 +1,7 @@
 //! Floating-point arithmetic of f16, bf16, f32, f64 and the packed types.
 //!
 //! Round-to-nearest f32 and f64 use the machine's own IEEE arithmetic, 16-bit types f64 with one
-//! rounding at the end; directed roundings are computed exactly in [`super::soft`].
+//! rounding at the end; directed roundings are computed exactly in `soft`.
 
 use super::soft::{self, Format};
 use super::types::{FloatMode, Rounding, ScalarType};

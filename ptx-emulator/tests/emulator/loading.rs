@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use ptx_emulator::{LoadError, Module, OPCODES};
 
-use crate::support::{load, module};
+use crate::support::{cases, load, module};
 
 #[track_caller]
 fn refused(body: &str) -> String {
@@ -235,14 +235,6 @@ proptest! {
         let empty = loaded.as_ref().is_ok_and(|m| m.entries().len() == 0);
         prop_assert!(loaded.is_err() || empty || text.contains(".entry"));
     }
-}
-
-/// Number of cases: few by default, more by the environment.
-fn cases(default: u32) -> u32 {
-    std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(default)
 }
 
 #[test]

@@ -10,3 +10,5 @@ mod host;
 mod instructions;
 mod loading;
 mod matrices;
+mod random_flow;
+mod random_races;

@@ -83,3 +83,11 @@ pub fn fault(result: Result<impl std::fmt::Debug, Error>) -> Fault {
         other => panic!("expected a fault, found {other:?}"),
     }
 }
+
+/// Number of cases: few by default, more by the environment.
+pub fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(default)
+}

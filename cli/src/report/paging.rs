@@ -1,0 +1,287 @@
+//! What paging costs, over context lengths and block sizes.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use half::f16;
+use paged_attention::contiguous::{self, ContiguousInputs};
+use paged_attention::{DeviceLimits, RowsView, RowsViewMut, SplitPolicy, cpu};
+use ptx_emulator::Detectors;
+
+use super::counted::{self, Counted};
+use super::machine::MACHINES;
+use super::pages::Shape;
+use crate::args::ReportArgs;
+use crate::batch::Batch;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::output::step_bar;
+use crate::text::{Align, Table};
+
+/// Rounds of (paged, contiguous) on the CPU.
+const ROUNDS: usize = 15;
+/// Bytes of K and V of a CPU batch, as near as whole sequences come: more than caches hold.
+const CPU_BYTES: usize = 32 << 20;
+/// Overheads of the attention kernel that the PagedAttention paper reports (section 7.1).
+const PAPER: [f64; 2] = [0.20, 0.26];
+
+/// Paged against contiguous, all as ratios.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    pub block_size: usize,
+    pub ctx: usize,
+    pub cost: Cost,
+}
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cost {
+    Counted { instructions: f64, sectors: f64 },
+    Timed { time: f64 },
+}
+
+/// Cells of one head configuration.
+pub struct Sweep {
+    pub name: &'static str,
+    pub cells: Vec<Cell>,
+}
+
+/// Head configurations: query heads and kv heads of the emulated batch, and of the CPU's.
+const HEADS: [(&str, [usize; 2], [usize; 2]); 2] = [
+    ("MHA 32/32", [1, 1], [32, 32]),
+    ("GQA 64/8", [8, 1], [64, 8]),
+];
+
+/// Runs over all block sizes and contexts.
+pub fn sweep(args: &ReportArgs, timed: bool) -> Result<Vec<Sweep>, Error> {
+    let progress = step_bar(
+        "comparing with contiguous",
+        (HEADS.len() * args.ctx.len() * args.block_size.len()) as u64,
+    );
+    let mut sweeps = Vec::new();
+    for (name, emulated, on_cpu) in HEADS {
+        let [q_heads, kv_heads] = if timed { on_cpu } else { emulated };
+        let mut cells = Vec::new();
+        for &ctx in &args.ctx {
+            let mut shape = Shape {
+                seqs: 1,
+                q_heads,
+                kv_heads,
+                head_dim: 128,
+                block_size: 16,
+                ctx: ctx as usize,
+                policy: SplitPolicy::Tokens(512),
+            };
+            if timed {
+                shape.seqs = (CPU_BYTES / shape.kv_bytes() as usize).max(1);
+            }
+            let side_by_side = shape.contiguous()?;
+            let none = Detectors::none();
+            // The same for every block size.
+            let twin = match timed {
+                true => None,
+                false => Some(counted::contiguous(&shape, &side_by_side, none)?),
+            };
+            for &block_size in &args.block_size {
+                shape.block_size = block_size as usize;
+                let batch = shape.paged(&side_by_side)?;
+                let cost = match &twin {
+                    None => time(&shape, &batch, &side_by_side)?,
+                    Some(twin) => count(&counted::paged(&shape, &batch, none)?, twin),
+                };
+                cells.push(Cell {
+                    block_size: shape.block_size,
+                    ctx: shape.ctx,
+                    cost,
+                });
+                progress.inc(1);
+            }
+        }
+        sweeps.push(Sweep { name, cells });
+    }
+    progress.finish_and_clear();
+    Ok(sweeps)
+}
+
+fn count(paged: &Counted, twin: &Counted) -> Cost {
+    Cost::Counted {
+        instructions: paged.counters.total() as f64 / twin.counters.total() as f64,
+        sectors: paged.sectors() as f64 / twin.sectors() as f64,
+    }
+}
+
+/// The median over rounds of (paged ÷ contiguous), each pair timed back to back.
+fn time(shape: &Shape, batch: &Batch<f16>, side_by_side: &Batch<f16>) -> Result<Cost, Error> {
+    let plan = shape.plan(&DeviceLimits::this_cpu())?;
+    let row = shape.q_heads * shape.head_dim;
+    let mut out = Buffer::<f16>::zeroed("out", shape.seqs * row)?;
+    let mut expected = Buffer::<f16>::zeroed("out", shape.seqs * row)?;
+    let mut workspace = Buffer::<f32>::zeroed("the workspace", plan.workspace_len())?;
+    let sequence = shape.ctx * shape.kv_heads * shape.head_dim;
+    let keys: Vec<&[f16]> = side_by_side.k_cache.chunks_exact(sequence).collect();
+    let values: Vec<&[f16]> = side_by_side.v_cache.chunks_exact(sequence).collect();
+    let twin = ContiguousInputs {
+        q: RowsView::contiguous(&side_by_side.q, shape.seqs, shape.q_heads, shape.head_dim),
+        keys: &keys,
+        values: &values,
+        seq_lens: &side_by_side.seq_lens,
+    };
+    let inputs = batch.inputs();
+    let mut ratios = Vec::with_capacity(ROUNDS);
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        let start = Instant::now();
+        cpu::decode(&plan, &inputs, rows(shape, &mut out), None, &mut workspace)?;
+        let paged = start.elapsed();
+        let start = Instant::now();
+        contiguous::decode(
+            &plan,
+            &twin,
+            rows(shape, &mut expected),
+            None,
+            &mut workspace,
+        )?;
+        let contiguous = start.elapsed().max(Duration::from_nanos(1));
+        if round > 0 {
+            ratios.push(paged.as_secs_f64() / contiguous.as_secs_f64());
+        }
+    }
+    ratios.sort_by(f64::total_cmp);
+    Ok(Cost::Timed {
+        time: ratios[ROUNDS / 2],
+    })
+}
+
+fn rows<'a>(shape: &Shape, out: &'a mut [f16]) -> RowsViewMut<'a, f16> {
+    RowsViewMut::contiguous(out, shape.seqs, shape.q_heads, shape.head_dim)
+}
+
+impl Cost {
+    /// What a report calls the ratios, and the ratios.
+    pub fn ratios(&self) -> Vec<(&'static str, f64)> {
+        match *self {
+            Cost::Counted {
+                instructions,
+                sectors,
+            } => vec![("warp instructions", instructions), ("sectors", sectors)],
+            Cost::Timed { time } => vec![("time", time)],
+        }
+    }
+
+    /// Overhead of the kernel: time where it was taken, else what counts predict for a GPU that
+    /// memory limits.
+    fn overhead(&self) -> f64 {
+        match *self {
+            Cost::Counted { sectors, .. } => sectors - 1.0,
+            Cost::Timed { time } => time - 1.0,
+        }
+    }
+}
+
+/// Prints the sweeps and what they mean for a step.
+pub fn print(args: &ReportArgs, sweeps: &[Sweep], out: &mut dyn Write) -> Result<(), Error> {
+    let timed = sweeps.iter().flat_map(|sweep| &sweep.cells);
+    let timed = timed
+        .clone()
+        .any(|cell| matches!(cell.cost, Cost::Timed { .. }));
+    writeln!(out)?;
+    match timed {
+        true => writeln!(
+            out,
+            "What paging costs on this CPU: time ÷ contiguous, f16, head_dim 128, medians of {ROUNDS} pairs"
+        )?,
+        false => writeln!(
+            out,
+            "What paging costs: the decode launch ÷ its contiguous twin's, f16, head_dim 128, splits of 512"
+        )?,
+    }
+    for sweep in sweeps {
+        let Some(first) = sweep.cells.first() else {
+            continue;
+        };
+        for (at, (kind, _)) in first.cost.ratios().into_iter().enumerate() {
+            writeln!(out)?;
+            writeln!(out, "{}: {kind}", sweep.name)?;
+            let contexts: Vec<String> = args.ctx.iter().map(|ctx| format!("ctx {ctx}")).collect();
+            let mut columns = vec![("block size", Align::Right)];
+            columns.extend(contexts.iter().map(|text| (text.as_str(), Align::Right)));
+            let mut table = Table::new(&columns);
+            for &block_size in &args.block_size {
+                let row = sweep
+                    .cells
+                    .iter()
+                    .filter(|cell| cell.block_size == block_size as usize);
+                let row = row.map(|cell| format!("{:.4}", cell.cost.ratios()[at].1));
+                table.row(std::iter::once(block_size.to_string()).chain(row));
+            }
+            table.print(out)?;
+        }
+    }
+    step(args, sweeps, timed, out)
+}
+
+/// The share of a step that paging costs, here and as published.
+fn step(
+    args: &ReportArgs,
+    sweeps: &[Sweep],
+    timed: bool,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let share = args.attention_share;
+    let percent = |x: f64| format!("{:.2} %", x * 100.0);
+    writeln!(out)?;
+    writeln!(
+        out,
+        "Of a whole step, if attention is {} of it",
+        percent(share)
+    )?;
+    writeln!(out)?;
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("overhead of attention", Align::Right),
+        ("of the step", Align::Right),
+    ]);
+    let basis = if timed { "time" } else { "sectors" };
+    for sweep in sweeps {
+        let blocks: Vec<usize> = args.block_size.iter().map(|&b| b as usize).collect();
+        for block_size in blocks {
+            let cells = sweep
+                .cells
+                .iter()
+                .filter(|cell| cell.block_size == block_size);
+            let worst = cells
+                .map(|cell| cell.cost.overhead())
+                .max_by(f64::total_cmp);
+            if let Some(worst) = worst {
+                table.row([
+                    format!("{}, block {block_size}, worst context, {basis}", sweep.name),
+                    percent(worst),
+                    percent(share * worst),
+                ]);
+            }
+        }
+    }
+    for overhead in PAPER {
+        table.row([
+            "PagedAttention paper (A100), time".into(),
+            percent(overhead),
+            percent(share * overhead),
+        ]);
+    }
+    table.print(out)?;
+    if !timed {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "  Sectors predict the time where memory is the limit, as on {}, if the",
+            machines()
+        )?;
+        writeln!(out, "  bounds above hold. Only a GPU can say.")?;
+    }
+    Ok(())
+}
+
+fn machines() -> String {
+    let names: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
+    names.join(", ")
+}

@@ -1,0 +1,238 @@
+//! Operations on the cache besides attention: their views and checks, the same for every back end.
+
+use crate::checks::{Buffer, base_aligned, check_len, equal, reach, stride_aligned};
+use crate::views::{CacheShape, RowsShape};
+use crate::{
+    BlockTable, CacheLayout, CacheStrides, CacheView, Element, Error, Op, RowsView, RowsViewMut,
+};
+
+/// Writes a key or value cache; the shape as for [`CacheView`].
+#[derive(Debug)]
+pub struct CacheViewMut<'a, T> {
+    data: &'a mut [T],
+    shape: CacheShape,
+}
+
+impl<'a, T: Element> CacheViewMut<'a, T> {
+    /// A dense cache in the given order of dimensions.
+    pub fn dense(
+        data: &'a mut [T],
+        layout: CacheLayout,
+        num_blocks: usize,
+        block_size: usize,
+        num_kv_heads: usize,
+        head_dim: usize,
+    ) -> Self {
+        let strides = layout.strides(block_size, num_kv_heads, head_dim);
+        let shape = (num_blocks, block_size, num_kv_heads, head_dim);
+        Self::with_strides(data, shape, strides)
+    }
+
+    /// A strided cache; `shape` is (num_blocks, block_size, num_kv_heads, head_dim).
+    ///
+    /// K and V as halves of one pool `[num_blocks, 2, …]` are two views, made one after the other.
+    pub fn with_strides(
+        data: &'a mut [T],
+        (num_blocks, block_size, num_kv_heads, head_dim): (usize, usize, usize, usize),
+        strides: CacheStrides,
+    ) -> Self {
+        let shape = CacheShape {
+            num_blocks,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            strides,
+        };
+        Self { data, shape }
+    }
+
+    /// The elements, gaps included.
+    pub fn data(&self) -> &[T] {
+        self.data
+    }
+
+    /// The elements, gaps included, for writing.
+    pub fn data_mut(&mut self) -> &mut [T] {
+        self.data
+    }
+
+    pub(crate) fn shape(&self) -> CacheShape {
+        self.shape
+    }
+}
+
+/// Checks rows that are written to a cache; see [`crate::cpu::reshape_and_cache`].
+pub(crate) fn validate_write<T: Element>(
+    rows: &RowsView<'_, T>,
+    cache: &CacheViewMut<'_, T>,
+    slot_mapping: &[i64],
+) -> Result<(), Error> {
+    let (op, shape) = (Op::ReshapeAndCache, cache.shape());
+    check_cache(op, Buffer::of(cache.data()), shape)?;
+    check_rows(op, "rows", Buffer::of(rows.data()), rows.shape(), shape)?;
+    let (slots, rows) = (slot_mapping.len(), rows.num_seqs());
+    if slots > rows {
+        return Err(Error::MoreSlotsThanRows { op, slots, rows });
+    }
+    let num_slots = shape.num_blocks.saturating_mul(shape.block_size);
+    let past = |&slot: &i64| usize::try_from(slot).is_ok_and(|slot| slot >= num_slots);
+    match slot_mapping.iter().position(past) {
+        None => Ok(()),
+        Some(index) => Err(Error::Slot {
+            op,
+            index,
+            value: slot_mapping[index],
+            num_blocks: shape.num_blocks,
+            block_size: shape.block_size,
+        }),
+    }
+}
+
+/// Checks pairs of blocks; see [`crate::cpu::copy_blocks`].
+pub(crate) fn validate_copy<T: Element>(
+    caches: &[CacheViewMut<'_, T>],
+    pairs: &[[i64; 2]],
+) -> Result<(), Error> {
+    let op = Op::CopyBlocks;
+    for cache in caches {
+        check_cache(op, Buffer::of(cache.data()), cache.shape())?;
+    }
+    let num_blocks = caches.iter().map(|cache| cache.shape().num_blocks).min();
+    let Some(num_blocks) = num_blocks else {
+        return Ok(());
+    };
+    // In which pair a block is the destination.
+    let mut written = std::collections::HashMap::new();
+    for (index, pair) in pairs.iter().enumerate() {
+        for (side, &value) in ["source", "destination"].into_iter().zip(pair) {
+            if usize::try_from(value).map_or(true, |block| block >= num_blocks) {
+                return Err(Error::PairBlock {
+                    op,
+                    index,
+                    side,
+                    value,
+                    num_blocks,
+                });
+            }
+        }
+        if let Some(other) = written.insert(pair[1], index) {
+            let block = pair[1];
+            return Err(Error::PairConflict {
+                op,
+                index,
+                other,
+                block,
+            });
+        }
+    }
+    // All pairs are copied at once, so none may read what another writes.
+    for (index, &[block, _]) in pairs.iter().enumerate() {
+        if let Some(&other) = written.get(&block) {
+            return Err(Error::PairConflict {
+                op,
+                index,
+                other,
+                block,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks a gathering; see [`crate::cpu::gather_cache`].
+pub(crate) fn validate_gather<T: Element>(
+    cache: &CacheView<'_, T>,
+    table: &BlockTable<'_>,
+    seq_lens: &[i32],
+    out: &RowsViewMut<'_, T>,
+) -> Result<(), Error> {
+    let (op, shape) = (Op::GatherCache, cache.shape());
+    check_cache(op, Buffer::of(cache.data()), shape)?;
+    table.validate(op, seq_lens, shape.block_size, shape.num_blocks)?;
+    // Lengths are i32 and not negative: no sum of them that fits a slice overflows.
+    let tokens = seq_lens.iter().map(|&len| len as usize).sum();
+    equal(op, "out", "num_tokens", out.num_seqs(), tokens)?;
+    check_rows(op, "out", Buffer::of(out.data()), out.shape(), shape)?;
+    crate::checks::check_rows_apart(op, out.shape())
+}
+
+fn check_cache(op: Op, buffer: Buffer, shape: CacheShape) -> Result<(), Error> {
+    let CacheShape {
+        num_blocks,
+        block_size,
+        num_kv_heads,
+        head_dim,
+        strides,
+    } = shape;
+    for (argument, value) in [("block_size", block_size), ("num_blocks", num_blocks)] {
+        let (value, min, max) = (value as u64, u64::from(argument == "block_size"), 1 << 31);
+        if !(min..max).contains(&value) {
+            let max = max - 1;
+            return Err(Error::OutOfRange {
+                op,
+                argument,
+                value,
+                min,
+                max,
+            });
+        }
+    }
+    let bytes = buffer.element_bytes;
+    stride_aligned(op, "cache", "block", strides.block, bytes)?;
+    stride_aligned(op, "cache", "token", strides.token, bytes)?;
+    stride_aligned(op, "cache", "head", strides.head, bytes)?;
+    stride_aligned(op, "cache", "row", head_dim, bytes)?;
+    let dims = [
+        (num_blocks, strides.block),
+        (block_size, strides.token),
+        (num_kv_heads, strides.head),
+    ];
+    let names = [
+        ("num_blocks", num_blocks),
+        ("block_size", block_size),
+        ("num_kv_heads", num_kv_heads),
+        ("head_dim", head_dim),
+        ("block_stride", strides.block),
+        ("token_stride", strides.token),
+        ("head_stride", strides.head),
+    ];
+    check_len(op, "cache", buffer.len, reach(&dims, head_dim), &names)?;
+    base_aligned(op, "cache", buffer)
+}
+
+fn check_rows(
+    op: Op,
+    argument: &'static str,
+    buffer: Buffer,
+    rows: RowsShape,
+    cache: CacheShape,
+) -> Result<(), Error> {
+    equal(
+        op,
+        argument,
+        "num_kv_heads",
+        rows.num_heads,
+        cache.num_kv_heads,
+    )?;
+    equal(op, argument, "head_dim", rows.head_dim, cache.head_dim)?;
+    let bytes = buffer.element_bytes;
+    stride_aligned(op, argument, "token", rows.token_stride, bytes)?;
+    stride_aligned(op, argument, "head", rows.head_stride, bytes)?;
+    let dims = [
+        (rows.num_seqs, rows.token_stride),
+        (rows.num_heads, rows.head_stride),
+    ];
+    let names = [
+        ("num_tokens", rows.num_seqs),
+        ("num_kv_heads", rows.num_heads),
+        ("head_dim", rows.head_dim),
+        ("token_stride", rows.token_stride),
+        ("head_stride", rows.head_stride),
+    ];
+    let needed = reach(&dims, rows.head_dim);
+    check_len(op, argument, buffer.len, needed, &names)?;
+    base_aligned(op, argument, buffer)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,554 @@
+//! What only a CUDA device can show: its workspace, contexts, streams, graphs, and what the machine
+//! is too old for. The claims that every back end makes run on it too.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use cust::context::ContextHandle;
+use cust::context::legacy::{Context as OtherContext, ContextFlags, ContextStack};
+use cust::device::Device;
+use paged_attention::artefacts::{Manifest, PtxSet};
+use paged_attention::cuda::CudaBackend;
+use paged_attention::kernels::variants::{DECODE, MERGE};
+use paged_attention::{DType, DeviceTensors, Error, Op, RowsViewMut};
+
+use crate::backend::cuda::{Tensors, cuda, decode, get, put, stream};
+use crate::backend::{Backend, DTYPES, Output};
+use crate::batch::Batch;
+use crate::case::{Case, Pool};
+use crate::compare::{assert_close, bits_eq, close_to_exact};
+
+mod graph;
+
+/// Three splits, the last sequence uses the last of them.
+fn case() -> Case {
+    Case::new(DType::F32, 64, &[5, 40]).split(16)
+}
+
+/// Whether every element is still what [`Tensors::upload`] put there.
+fn untouched(tensors: &Tensors<f32>) -> bool {
+    get(&tensors.out)
+        .iter()
+        .all(|&bits| f32::from_bits(bits).is_nan())
+        && get(&tensors.lse).iter().all(|lse| lse.is_nan())
+}
+
+#[test]
+fn every_entry_is_right() {
+    // As in `entries`: head groups that reach each head tile.
+    let mut run = BTreeSet::new();
+    for variant in DECODE {
+        if !run.insert((variant.dtype.name(), variant.head_dim)) {
+            continue;
+        }
+        let mut entries = BTreeSet::new();
+        for (q, kv) in [(2, 2), (11, 1), (24, 1), (40, 1)] {
+            let case = Case::new(variant.dtype, variant.head_dim as usize, &[5, 35, 0]);
+            let batch = Batch::new(&case.heads(q, kv).split(16));
+            let output = cuda()
+                .decode(&batch)
+                .unwrap_or_else(|e| panic!("{e}\n{}", batch.case));
+            close_to_exact(cuda(), &batch, &output).unwrap_or_else(|e| panic!("{e}"));
+            entries.insert(batch.plan.decode_variant().entry);
+            entries.insert(batch.plan.merge_variant().entry);
+        }
+        let same = |dtype, d| dtype == variant.dtype && d == variant.head_dim;
+        let decodes = DECODE
+            .iter()
+            .filter(|v| same(v.dtype, v.head_dim))
+            .map(|v| v.entry);
+        let merges = MERGE
+            .iter()
+            .filter(|v| same(v.dtype, v.head_dim))
+            .map(|v| v.entry);
+        assert_eq!(entries, decodes.chain(merges).collect());
+    }
+}
+
+/// The exact size, with a canary behind, is what every other test gives.
+#[test]
+fn a_workspace_one_byte_short_is_refused() {
+    cuda().enter();
+    let batch = Batch::new(&case());
+    let bytes = batch.plan.workspace_bytes();
+    assert_eq!(bytes, 2 * 2 * 3 * (64 + 2) * 4);
+    let mut tensors = Tensors::<f32>::upload(&batch);
+    let mut short = put(&vec![0u8; bytes - 1]);
+    let stream = stream();
+    let launched = tensors.launch_with(&cuda().backend, &stream, &batch, (&mut *short).into());
+    let text = format!(
+        "decode: the workspace holds {} bytes, must hold at least {bytes}",
+        bytes - 1
+    );
+    assert_eq!(launched.unwrap_err().to_string(), text);
+    stream.synchronize().unwrap();
+    assert!(untouched(&tensors), "written although refused");
+}
+
+/// More than the second and third dimension of a grid hold.
+#[test]
+fn more_than_65535_sequences_are_fine() {
+    let mut lens = vec![0; 65_537];
+    (lens[0], lens[65_535], lens[65_536]) = (3, 2, 40);
+    let case = Case::new(DType::F32, 32, &lens).heads(1, 1);
+    assert_close(cuda(), &case);
+}
+
+#[test]
+fn buffers_that_are_too_short_or_of_other_elements_are_refused() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let batch = Batch::new(&case());
+    let stream = stream();
+    let refused = |change: &dyn Fn(&mut Tensors<f32>), text: &str| {
+        let mut tensors = Tensors::<f32>::upload(&batch);
+        change(&mut tensors);
+        let error = tensors.launch(backend, &stream, &batch).unwrap_err();
+        assert_eq!(error.to_string(), text);
+        stream.synchronize().unwrap();
+        assert!(untouched(&tensors), "written although refused: {text}");
+    };
+    refused(
+        &|t| t.q = put(&vec![0; 255]),
+        "decode: q holds 255 elements, must hold at least 256 for num_seqs 2, num_heads 2, head_dim \
+         64, token_stride 128, head_stride 64",
+    );
+    let elements = batch.pools[1].len();
+    refused(
+        &|t| t.pools[1] = put(&vec![0; elements - 1]),
+        &format!(
+            "decode: v_cache holds {} elements, must hold at least {elements} for num_blocks {}, \
+             block_size 16, num_kv_heads 1, head_dim 64, block_stride 1024, token_stride 64, \
+             head_stride 64",
+            elements - 1,
+            batch.num_blocks
+        ),
+    );
+    refused(
+        &|t| t.lens = put(&[5]),
+        "decode: seq_lens holds 1 elements, must hold at least 2 for num_seqs 2",
+    );
+    // 16-bit tensors for a plan of f32.
+    let half = Batch::new(&Case {
+        dtype: DType::F16,
+        ..case()
+    });
+    let mut tensors = Tensors::<half::f16>::upload(&half);
+    let error = tensors.launch(backend, &stream, &batch).unwrap_err();
+    let text = "decode: q has elements of 2 bytes, must have elements of 4";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn addresses_that_are_null_or_misaligned_are_refused() {
+    let batch = Batch::new(&case());
+    cuda().enter();
+    let on_device = Tensors::<f32>::upload(&batch);
+    let valid = raw(&on_device, &batch);
+    let stream = stream();
+    let refuse = |changed: DeviceTensors| {
+        // SAFETY: refused before anything is launched, which the next line checks.
+        let launched = unsafe {
+            cuda()
+                .backend
+                .decode_raw(stream.as_inner(), &batch.plan, &changed)
+        };
+        let error = launched.unwrap_err();
+        stream.synchronize().unwrap();
+        assert!(untouched(&on_device), "written although refused: {error}");
+        error
+    };
+    let mut changed = valid;
+    changed.seq_lens = 0;
+    let (op, argument) = (Op::Decode, "seq_lens");
+    assert_eq!(refuse(changed), Error::NullPointer { op, argument });
+    let mut changed = valid;
+    changed.k_cache.address += 8;
+    assert_eq!(
+        refuse(changed),
+        Error::BaseNotAligned {
+            op,
+            argument: "k_cache",
+            address: valid.k_cache.address + 8,
+            alignment: 16
+        }
+    );
+}
+
+/// The addresses of tensors, as an engine with its own buffers has them.
+fn raw(tensors: &Tensors<f32>, batch: &Batch) -> DeviceTensors {
+    use paged_attention::{DeviceCache, DeviceRows, DeviceTable};
+    let rows = |address, (token_stride, head_stride)| DeviceRows {
+        address,
+        token_stride,
+        head_stride,
+    };
+    let cache = |place: crate::batch::Place| DeviceCache {
+        address: tensors.pools[place.pool].as_device_ptr().as_raw() + 4 * place.offset as u64,
+        strides: place.strides,
+    };
+    DeviceTensors {
+        q: rows(tensors.q.as_device_ptr().as_raw(), batch.q_strides),
+        k_cache: cache(batch.k),
+        v_cache: cache(batch.v),
+        block_table: DeviceTable {
+            address: tensors.table.as_device_ptr().as_raw(),
+            row_stride: batch.table_stride,
+        },
+        seq_lens: tensors.lens.as_device_ptr().as_raw(),
+        out: rows(tensors.out.as_device_ptr().as_raw(), batch.out_strides),
+        lse: Some(tensors.lse.as_device_ptr().as_raw()),
+        workspace: tensors.workspace.as_device_ptr().as_raw(),
+    }
+}
+
+#[test]
+fn raw_addresses_give_the_bits_of_the_safe_interface() {
+    let batch = Batch::new(&Case {
+        pool: Pool::Fused,
+        ..case()
+    });
+    let expected = cuda().decode(&batch).unwrap();
+    let tensors = Tensors::<f32>::upload(&batch);
+    let stream = stream();
+    // SAFETY: the stream and the tensors are live until it has been waited for, reach as far as the
+    // plan says, and table and lengths are a valid batch's.
+    unsafe {
+        let addresses = raw(&tensors, &batch);
+        cuda()
+            .backend
+            .decode_raw(stream.as_inner(), &batch.plan, &addresses)
+    }
+    .unwrap();
+    stream.synchronize().unwrap();
+    bits_eq("raw addresses", &output(&tensors, &batch), &expected).unwrap();
+}
+
+/// Results of dense rows.
+fn output(tensors: &Tensors<f32>, batch: &Batch) -> Output {
+    let mut output = Output {
+        out: vec![0.0; batch.out_len],
+        lse: vec![0.0; batch.num_seqs() * batch.case.num_q_heads],
+    };
+    tensors.read(batch, &mut output.out, &mut output.lse);
+    output
+}
+
+#[test]
+fn host_tensors_give_the_bits_of_device_tensors() {
+    let batch = Batch::new(&case());
+    let expected = cuda().decode(&batch).unwrap();
+    let typed = batch.typed::<f32>();
+    let mut found = Output {
+        out: vec![f32::NAN; batch.out_len],
+        lse: vec![f32::NAN; 4],
+    };
+    let rows = RowsViewMut::contiguous(&mut found.out, 2, 2, 64);
+    let (backend, lse) = (&cuda().backend, Some(&mut found.lse[..]));
+    backend
+        .decode_host(&batch.plan, &typed.inputs(), rows, lse)
+        .unwrap();
+    bits_eq("host tensors", &found, &expected).unwrap();
+}
+
+/// A folder with a copy of the embedded artefacts, changed.
+struct Artefacts(PathBuf);
+
+impl Artefacts {
+    /// `change` gets every file's text, the manifest's included.
+    fn new(name: &str, change: impl Fn(&str, &str) -> String) -> Self {
+        let dir = format!("paged-attention-suite-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let set = PtxSet::embedded();
+        let manifest = set.manifest().to_json();
+        let files = set.files().chain([("manifest.json", manifest.as_str())]);
+        for (name, text) in files {
+            std::fs::write(dir.join(name), change(name, text)).unwrap();
+        }
+        Self(dir)
+    }
+
+    fn backend(&self) -> CudaBackend {
+        let set = PtxSet::load(&self.0).unwrap_or_else(|error| panic!("{error}"));
+        CudaBackend::open(0).unwrap().with_ptx(set)
+    }
+}
+
+impl Drop for Artefacts {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a back end says to [`case`], in three ways that must agree.
+fn refusal(backend: &CudaBackend) -> Error {
+    cuda().enter();
+    let batch = Batch::new(&case());
+    let mut tensors = Tensors::<f32>::upload(&batch);
+    let stream = stream();
+    let error = tensors.launch(backend, &stream, &batch).unwrap_err();
+    assert_eq!(backend.prepare(&batch.plan), Err(error.clone()));
+    stream.synchronize().unwrap();
+    assert!(untouched(&tensors), "written although refused: {error}");
+    error
+}
+
+#[test]
+fn ptx_newer_than_the_driver_is_refused_with_both_versions() {
+    let artefacts = Artefacts::new("newer-ptx", |_, text| {
+        text.replace(".version 7.0", ".version 9.99")
+            .replace("\"ptx_version\": \"7.0\"", "\"ptx_version\": \"9.99\"")
+    });
+    let backend = artefacts.backend();
+    let (major, minor) = backend.driver_version();
+    let text = format!(
+        "ptx: f32_d64.ptx has PTX version 9.99 and needs a driver for CUDA 13.99, this driver is \
+         for CUDA {major}.{minor}"
+    );
+    let error = refusal(&backend);
+    assert_eq!(error.to_string(), text);
+    assert_eq!(backend.supports(&case().config()), Err(error));
+}
+
+#[test]
+fn ptx_for_a_newer_device_is_refused_with_both_targets() {
+    let artefacts = Artefacts::new("newer-target", |_, text| {
+        text.replace(".target sm_80", ".target sm_999")
+            .replace("\"target\": \"sm_80\"", "\"target\": \"sm_999\"")
+    });
+    let backend = artefacts.backend();
+    let (device, (major, minor)) = (backend.device_name(), backend.compute_capability());
+    let text = format!(
+        "ptx: f32_d64.ptx is built for sm_999, cannot run on {device} of compute capability \
+         {major}.{minor}"
+    );
+    let error = refusal(&backend);
+    assert_eq!(error.to_string(), text);
+    assert_eq!(backend.supports(&case().config()), Err(error));
+}
+
+#[test]
+fn ptx_that_the_driver_cannot_read_is_refused_with_its_name_and_log() {
+    let artefacts = Artefacts::new("broken", |name, text| match name {
+        "manifest.json" => text.into(),
+        _ => text.replacen("ret;", "retire;", 1),
+    });
+    let error = refusal(&artefacts.backend());
+    let Error::Driver {
+        call,
+        subject,
+        name,
+        number,
+        detail,
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    let found = (*call, subject.as_str(), name.as_str(), *number);
+    let expected = (
+        "cuModuleLoadDataEx",
+        "f32_d64.ptx",
+        "CUDA_ERROR_INVALID_PTX",
+        218,
+    );
+    assert_eq!(found, expected, "{error}");
+    assert!(detail.contains("retire"), "{error}");
+}
+
+#[test]
+fn entries_that_the_artefacts_lack_are_refused() {
+    let artefacts = Artefacts::new("fewer", |name, text| {
+        if name != "manifest.json" {
+            return text.into();
+        }
+        let mut manifest: Manifest = PtxSet::embedded().manifest().clone();
+        manifest.entries.retain(|entry| entry.file == "f16_d64.ptx");
+        manifest.to_json()
+    });
+    let backend = artefacts.backend();
+    let error = refusal(&backend);
+    let symbol = Batch::new(&case()).plan.decode_variant().entry;
+    let expected =
+        format!("ptx: the manifest lists no entry {symbol}, must list it for f32 with head_dim 64");
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(backend.supports(&case().config()), Err(error));
+    let listed = Case::new(DType::F16, 64, &[]).config();
+    assert_eq!(backend.supports(&listed), Ok(()));
+}
+
+#[test]
+fn support_is_known_beforehand() {
+    let backend = &cuda().backend;
+    for dtype in DTYPES {
+        for (head_dim, q, kv) in [(64, 8, 2), (40, 8, 2), (72, 8, 8), (512, 1, 1), (64, 8, 3)] {
+            let mut config = Case::new(dtype, 64, &[]).config();
+            (config.head_dim, config.num_q_heads, config.num_kv_heads) = (head_dim, q, kv);
+            assert_eq!(
+                backend.supports(&config),
+                paged_attention::supports(&config)
+            );
+        }
+    }
+}
+
+/// A context of its own on the first device; nothing is current afterwards.
+fn other_context() -> OtherContext {
+    let device = Device::get_device(0).unwrap();
+    let context = OtherContext::create_and_push(ContextFlags::SCHED_AUTO, device).unwrap();
+    ContextStack::pop().unwrap();
+    context
+}
+
+/// Runs `work` with a context current, and with none afterwards.
+fn within<R>(context: &impl ContextHandle, work: impl FnOnce() -> R) -> R {
+    ContextStack::push(context).unwrap();
+    let result = work();
+    ContextStack::pop().unwrap();
+    result
+}
+
+/// Exchanges a buffer of two batches.
+type Exchange = fn(&mut Tensors<f32>, &mut Tensors<f32>);
+
+#[test]
+fn streams_and_buffers_of_another_context_are_refused() {
+    cuda().enter();
+    let batch = Batch::new(&case());
+    let other = other_context();
+    let refused = |tensors: &mut Tensors<f32>, stream: &_, argument: &str| {
+        let error = tensors.launch(&cuda().backend, stream, &batch).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "decode: {argument} belongs to another CUDA context, must belong to the back end's"
+            )
+        );
+    };
+    let own = stream();
+    let foreign = within(&other, stream);
+    let mut tensors = Tensors::<f32>::upload(&batch);
+    refused(&mut tensors, &foreign, "the stream");
+    let exchanges: [(&str, Exchange); 7] = [
+        ("q", |a, b| std::mem::swap(&mut a.q, &mut b.q)),
+        ("k_cache", |a, b| {
+            std::mem::swap(&mut a.pools[0], &mut b.pools[0])
+        }),
+        ("v_cache", |a, b| {
+            std::mem::swap(&mut a.pools[1], &mut b.pools[1])
+        }),
+        ("block_table", |a, b| {
+            std::mem::swap(&mut a.table, &mut b.table)
+        }),
+        ("seq_lens", |a, b| std::mem::swap(&mut a.lens, &mut b.lens)),
+        ("out", |a, b| std::mem::swap(&mut a.out, &mut b.out)),
+        ("workspace", |a, b| {
+            std::mem::swap(&mut a.workspace, &mut b.workspace)
+        }),
+    ];
+    let mut theirs = within(&other, || Tensors::<f32>::upload(&batch));
+    for (argument, exchange) in exchanges {
+        exchange(&mut tensors, &mut theirs);
+        refused(&mut tensors, &own, argument);
+        exchange(&mut tensors, &mut theirs);
+    }
+    own.synchronize().unwrap();
+    assert!(untouched(&tensors), "written although refused");
+    within(&other, || drop((theirs, foreign)));
+    tensors.launch(&cuda().backend, &own, &batch).unwrap();
+    own.synchronize().unwrap();
+    close_to_exact(cuda(), &batch, &output(&tensors, &batch)).unwrap();
+}
+
+#[test]
+fn two_contexts_compute_side_by_side_and_end_one_by_one() {
+    let batch = Batch::new(&case());
+    let expected = cuda().decode(&batch).unwrap();
+    let contexts = [other_context(), other_context()];
+    let check = |backend: &CudaBackend| {
+        let output = decode(backend, &batch).unwrap();
+        bits_eq("another context", &output, &expected).unwrap();
+    };
+    std::thread::scope(|scope| {
+        for context in &contexts {
+            let context = context.get_unowned();
+            let check = &check;
+            scope.spawn(move || {
+                within(&context, || {
+                    // SAFETY: the context outlives the back end, which ends with this closure.
+                    let backend = unsafe { CudaBackend::from_raw_context(handle()) }.unwrap();
+                    (0..3).for_each(|_| check(&backend));
+                })
+            });
+        }
+    });
+    let [first, second] = contexts;
+    drop(first);
+    within(&second, || {
+        // SAFETY: as above.
+        let backend = unsafe { CudaBackend::from_raw_context(handle()) }.unwrap();
+        check(&backend);
+    });
+    drop(second);
+    bits_eq("afterwards", &cuda().decode(&batch).unwrap(), &expected).unwrap();
+}
+
+/// The current context.
+fn handle() -> cust::sys::CUcontext {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the driver is initialised, and the result is written to a live pointer.
+    let result = unsafe { cust::sys::cuCtxGetCurrent(&mut context) };
+    assert_eq!(result as u32, 0);
+    context
+}
+
+#[test]
+fn threads_share_a_back_end() {
+    let batch = Batch::new(&case());
+    let expected = cuda().decode(&batch).unwrap();
+    let backend = CudaBackend::open(0).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                cuda().enter();
+                let output = decode(&backend, &batch).unwrap();
+                bits_eq("another thread", &output, &expected).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_back_end_leaves_the_current_context_as_it_was() {
+    cuda().enter();
+    let before = handle();
+    let batch = Batch::new(&case());
+    let other = other_context();
+    within(&other, || {
+        let current = handle();
+        // SAFETY: the context is live, and outlives the back end.
+        let backend = unsafe { CudaBackend::from_raw_context(current) }.unwrap();
+        decode(&backend, &batch).unwrap();
+        drop(backend);
+        assert_eq!(handle(), current);
+        // The primary context's back end, from within another context.
+        let refused = decode(&cuda().backend, &batch).unwrap_err();
+        assert!(matches!(refused, Error::ForeignContext { .. }), "{refused}");
+        cuda().backend.prepare(&batch.plan).unwrap();
+        assert_eq!(handle(), current);
+    });
+    assert_eq!(handle(), before);
+}
+
+#[test]
+fn results_are_the_same_bits_every_time() {
+    let case = Case::new(DType::F16, 128, &[100, 7, 64])
+        .heads(16, 2)
+        .split(32);
+    let batch = Batch::new(&case);
+    let first = cuda().decode(&batch).unwrap();
+    close_to_exact(cuda(), &batch, &first).unwrap();
+    for _ in 0..3 {
+        bits_eq("again", &cuda().decode(&batch).unwrap(), &first).unwrap();
+    }
+}
