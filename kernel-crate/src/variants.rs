@@ -200,7 +200,10 @@ mod tests {
             let found = find_decode(DType::F32, 128, group).unwrap();
             assert_eq!(found.heads_per_tile, tile, "group {group}");
         }
-        assert_eq!(find_decode(DType::F16, 128, 1).unwrap().kind, DecodeKind::TensorCore);
+        assert_eq!(
+            find_decode(DType::F16, 128, 1).unwrap().kind,
+            DecodeKind::TensorCore
+        );
         assert_eq!(find_decode(DType::F16, 72, 1), None);
     }
 
