@@ -145,6 +145,15 @@ impl Cta {
             for lane in request.lanes().filter(|l| lanes >> l & 1 == 1) {
                 let offset = request.addresses[lane] - allocation.base;
                 let len = request.len(lane) as usize;
+                if len == 16 {
+                    let (low, high) = (
+                        allocation.load_word(offset),
+                        allocation.load_word(offset + 8),
+                    );
+                    out[lane][..8].copy_from_slice(&low.to_le_bytes());
+                    out[lane][8..].copy_from_slice(&high.to_le_bytes());
+                    continue;
+                }
                 let mut at = 0;
                 while at < len {
                     let here = offset + at as u64;

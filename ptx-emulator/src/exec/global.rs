@@ -47,7 +47,7 @@ impl Groups {
 fn within(allocation: &Allocation, request: &Request<'_>, lane: usize) -> bool {
     let address = request.addresses[lane];
     let end = address.saturating_add(request.len(lane).into());
-    address >= allocation.base && end <= allocation.end()
+    (address >= allocation.base) & (end <= allocation.end())
 }
 
 impl Cta {
@@ -64,9 +64,7 @@ impl Cta {
         // Nearly always all lanes are in the allocation of the last access.
         let last = env.allocs.get(self.last_allocation);
         let all = last.is_some_and(|a| {
-            request
-                .lanes()
-                .all(|l| within(a, request, l) && request.addresses[l] & unaligned == 0)
+            request.all(|l| within(a, request, l) & (request.addresses[l] & unaligned == 0))
         });
         if all {
             groups.add(self.last_allocation, request.mask);

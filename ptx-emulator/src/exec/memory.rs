@@ -52,6 +52,15 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Whether `f` holds for all lanes of `mask`. Nearly always it does, so no lane is skipped and
+    /// the loop becomes vector code.
+    #[inline]
+    pub(crate) fn all(&self, f: impl Fn(usize) -> bool) -> bool {
+        (0..32).fold(true, |all, lane| {
+            all & (f(lane) | (self.mask >> lane & 1 == 0))
+        })
+    }
+
     #[inline]
     pub(crate) fn len(&self, lane: usize) -> u32 {
         self.lens.map_or(self.bytes, |lens| lens[lane])

@@ -25,11 +25,13 @@ impl Cta {
         let limit = u64::from(env.shared_bytes);
         let size = u64::from(request.bytes);
         let outside = |address: u64| address.saturating_add(size) > limit;
-        let wrong = |l: &usize| {
-            let address = request.addresses[*l];
-            outside(address) || address & (size - 1) != 0
+        let right = |l: usize| {
+            let address = request.addresses[l];
+            !outside(address) & (address & (size - 1) == 0)
         };
-        if let Some(lane) = request.lanes().find(wrong) {
+        if !request.all(right)
+            && let Some(lane) = request.lanes().find(|l| !right(*l))
+        {
             let address = request.addresses[lane];
             let nearest = self.nearest_shared(env, address);
             let (space, access, bytes) = (Space::Shared, request.access, request.bytes);

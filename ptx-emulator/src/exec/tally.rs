@@ -189,7 +189,8 @@ fn bank_load(addresses: &[u64], lanes: u32, bytes: u32) -> (u32, u32) {
     let last_bank = (128 >> shift) - 1;
     let mut units = [(0u32, 0u64); 32];
     let mut count = 0;
-    let mut load = [0u32; 32];
+    let mut load = [0u8; 32];
+    let mut most = 0;
     for (lane, address) in addresses.iter().enumerate() {
         if lanes >> lane & 1 == 0 {
             continue;
@@ -204,6 +205,7 @@ fn bank_load(addresses: &[u64], lanes: u32, bytes: u32) -> (u32, u32) {
         units[count] = (bank, unit);
         count += 1;
         *load += 1;
+        most = most.max(*load);
     }
-    (load.into_iter().max().unwrap_or(0), count as u32)
+    (most.into(), count as u32)
 }
