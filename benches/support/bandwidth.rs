@@ -11,6 +11,8 @@ use super::read_loop::{multiply_adds_per_second, read};
 
 /// Rounds of (read, multiply-add, decode).
 const ROUNDS: usize = 21;
+/// Calls per small shape.
+const SMALL_ROUNDS: usize = 201;
 
 pub fn main() {
     // Cargo passes `--bench`; every other argument selects the rows whose label contains it.
@@ -58,6 +60,48 @@ pub fn main() {
             row::<bf16>(&wanted, set, name, shape);
         }
     }
+    small(&wanted, set);
+}
+
+/// Time per call where starting threads could cost more than the work: all threads against one.
+fn small(wanted: &[String], set: InstructionSet) {
+    println!("small contexts, GQA 32/8 f16 nhd, microseconds per call: medians of {SMALL_ROUNDS}");
+    for (seqs, ctx) in [(1, 16), (1, 128), (1, 1024), (8, 128), (64, 16)] {
+        let label = format!("small {seqs}x{ctx}");
+        if !wanted.iter().all(|w| label.contains(w)) {
+            continue;
+        }
+        let shape = Shape {
+            seqs,
+            ctx,
+            q_heads: 32,
+            kv_heads: 8,
+            head_dim: 128,
+            block_size: 16,
+            layout: CacheLayout::Nhd,
+        };
+        let mut batch = Batch::<f16>::new(shape);
+        batch.verify(set);
+        let all = median_micros(&mut batch, set);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .unwrap();
+        let one = pool.install(|| median_micros(&mut batch, set));
+        println!("{label:<34} {all:>9.1} with all threads, {one:>9.1} with one");
+    }
+}
+
+fn median_micros(batch: &mut Batch<f16>, set: InstructionSet) -> f64 {
+    let mut times: Vec<f64> = (0..SMALL_ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            batch.decode(set);
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 fn row<T: Element>(wanted: &[String], set: InstructionSet, name: &str, shape: Shape) {

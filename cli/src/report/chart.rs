@@ -87,7 +87,7 @@ pub fn targets(rows: &[Measured]) -> io::Result<String> {
         }))?;
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::MiddleRight)
+            .position(SeriesLabelPosition::MiddleMiddle)
             .background_style(WHITE)
             .border_style(BLACK)
             .label_font(LABEL)
@@ -143,6 +143,7 @@ fn overhead(caption: &str, cells: &[Cell], at: usize) -> io::Result<String> {
             )?;
         chart
             .configure_mesh()
+            .x_label_formatter(&|size| size.to_string())
             .x_desc("tokens per block")
             .y_desc("percent more than contiguous")
             .label_style(LABEL)

@@ -162,12 +162,13 @@ fn conclude(machine: &Machine, found: &[Found], usual: f64, out: &mut dyn Write)
                 "    Paging is held back by the largest batch allowed, {}, not by memory.",
                 machine.max_batch
             )?;
+        } else if large / small < 1.2 {
+            writeln!(out, "    Batches are alike: memory limits neither.")?;
         } else if large / small < 2.0 {
             writeln!(
                 out,
-                "    The baseline's batches are {} of the paged ones already: it knows lengths that \
-                 servers do not.",
-                cell(100.0 * small / large, 0, " %")
+                "    Paged batches are only {} as large: this policy knows what servers do not.",
+                cell(large / small, 1, "×")
             )?;
         } else {
             writeln!(

@@ -3,6 +3,7 @@
 mod device;
 mod docs;
 mod hostile;
+mod report;
 mod round_trip;
 mod simple;
 mod simulate;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::FOLD_TOKENS;
 use super::convert::{round, widen};
 use super::isa::Kernel;
 use super::micro::Columns;
@@ -12,7 +13,6 @@ use super::prefetch::Prefetch;
 use super::scratch::{Layout, Scratch, group_len};
 use super::source::Source;
 use super::tile::{Heads, QUAD, Tile, calls_per_step};
-use super::{FOLD_TOKENS, TILE};
 use crate::Element;
 
 /// What all items of a call share. Pointers are those of validated views.
@@ -33,6 +33,8 @@ pub(crate) struct Job<'a, T, Src> {
     pub partial_ml: *mut f32,
     pub seq_lens: &'a [i32],
     pub head_dim: usize,
+    /// Tokens per tile; follows from the configuration alone.
+    pub tile: usize,
     pub num_q_heads: usize,
     pub num_kv_heads: usize,
     pub group: usize,
@@ -89,7 +91,7 @@ where
         if begin < end {
             // The first step has none before it that could ask for its rows.
             job.source
-                .rows(item.seq, begin, TILE.min(end - begin), &mut tiles[0]);
+                .rows(item.seq, begin, job.tile.min(end - begin), &mut tiles[0]);
             let offsets = offsets(job.source, item.first_head);
             let mut all = Prefetch::new(&tiles[0], offsets, job.head_dim, (1, 1));
             (job.kernel.prefetch)(&mut all);
@@ -147,7 +149,7 @@ unsafe fn run_chain<T, Src>(
     T: Element,
     Src: Source<T>,
 {
-    let tiles_per_pass = (tokens.end - tokens.start).div_ceil(TILE);
+    let tiles_per_pass = (tokens.end - tokens.start).div_ceil(job.tile);
     let heads_per_pass = if job.source.heads_are_inner() {
         item.heads
     } else {
@@ -162,7 +164,7 @@ unsafe fn run_chain<T, Src>(
         let (next_start, next_head) = if next < passes * tiles_per_pass {
             let tile = next % tiles_per_pass;
             (
-                tokens.start + tile * TILE,
+                tokens.start + tile * job.tile,
                 next / tiles_per_pass * heads_per_pass,
             )
         } else {
@@ -186,7 +188,7 @@ unsafe fn run_chain<T, Src>(
                 } else {
                     next_tile.len = 0;
                     if next_start < next_end {
-                        let len = TILE.min(next_end - next_start);
+                        let len = job.tile.min(next_end - next_start);
                         job.source.rows(item.seq, next_start, len, next_tile);
                     }
                     let next = offsets(job.source, item.first_head + next_head);

@@ -55,12 +55,24 @@ impl<'a, T> Rows<'a, T> {
     #[inline(always)]
     fn new(rows: &'a [*const T], offset: usize, bytes: usize, calls: usize) -> Self {
         // A row that starts within a line may end in one more; rows of a tensor are alike.
-        let start = rows.first().map_or(0, |row| row.wrapping_add(offset).addr() % LINE);
+        let start = rows
+            .first()
+            .map_or(0, |row| row.wrapping_add(offset).addr() % LINE);
         let lines = (start + bytes).div_ceil(LINE);
         let all = rows.len() * lines;
         let (share, rest) = (all / calls, all % calls);
         let at = std::ptr::null();
-        Self { rows, offset, at, left: 0, lines, share, rest, due: 0, calls }
+        Self {
+            rows,
+            offset,
+            at,
+            left: 0,
+            lines,
+            share,
+            rest,
+            due: 0,
+            calls,
+        }
     }
 
     /// Asks for this call's share.
@@ -77,7 +89,9 @@ impl<'a, T> Rows<'a, T> {
         }
         for _ in 0..share {
             if self.left == 0 {
-                let Some((row, later)) = self.rows.split_first() else { return };
+                let Some((row, later)) = self.rows.split_first() else {
+                    return;
+                };
                 self.rows = later;
                 self.at = row.wrapping_add(self.offset).cast();
                 self.left = self.lines;

@@ -7,6 +7,8 @@ use super::merge::merge_row;
 use super::scratch::Scratch;
 use super::source::Source;
 use super::threads;
+use super::tile::QUAD;
+use super::{SHORT_TILE, TILE};
 use crate::{Element, Plan, RowsView, RowsViewMut};
 
 /// Items per thread to aim for, so that threads end together.
@@ -51,6 +53,11 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
         partial_ml: partial_out.wrapping_add(if split { plan.partial_out_len() } else { 0 }),
         seq_lens,
         head_dim: config.head_dim,
+        tile: if size_of::<T>() == 2 && config.group_size() >= QUAD {
+            TILE
+        } else {
+            SHORT_TILE
+        },
         num_q_heads: config.num_q_heads,
         num_kv_heads: config.num_kv_heads,
         group: config.group_size(),

@@ -6,8 +6,8 @@ use crate::{BlockTable, CacheStrides, CacheView, Element};
 
 /// Finds the rows of keys and values of kv head 0.
 pub(crate) trait Source<T>: Sync {
-    /// Fills `tile` with the addresses of tokens `first..first + len` of sequence `seq`; entries
-    /// past `len` repeat the first row.
+    /// Fills `tile` with the addresses of tokens `first..first + len` of sequence `seq`; the entries
+    /// up to the end of a register tile repeat the first row.
     ///
     /// # Safety
     /// `1 <= len <= TILE`, and the sequence has those tokens.
@@ -31,7 +31,8 @@ impl<T> Tile<T> {
     #[inline(always)]
     fn fill(&mut self, len: usize) {
         self.len = len;
-        for i in len..TILE {
+        // A register tile is at most 8 tokens long.
+        for i in len..(len + 7).min(TILE) {
             self.k[i] = self.k[0];
             self.v[i] = self.v[0];
         }

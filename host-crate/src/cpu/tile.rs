@@ -5,6 +5,8 @@
     reason = "register tiles are indexed by head and column"
 )]
 
+use std::mem::MaybeUninit;
+
 use super::exp2::exp2;
 use super::micro::{Columns, scores, values};
 use super::prefetch::Prefetch;
@@ -125,10 +127,10 @@ pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize
     T: Element,
 {
     const { assert!(TILE.is_multiple_of(N)) };
-    let mut weights = [0.0f32; (TILE + MAX_LANES) * 4];
-    let weights = weights.as_mut_ptr();
+    let mut weights = MaybeUninit::<[f32; (TILE + MAX_LANES) * 4]>::uninit();
+    let weights = weights.as_mut_ptr().cast::<f32>();
     // SAFETY: the caller's promise; `weights` holds TILE tokens of P ≤ 4 heads, rounded up to a
-    // vector.
+    // vector, and each is written before it is read.
     unsafe {
         let mut t = 0;
         while t < tile.len {

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::batch::{Batch, Storage};
 use super::sets;
-use crate::cpu::TILE;
+use crate::cpu::SHORT_TILE;
 use crate::kernels::variants::head_dims;
 use crate::{CacheLayout, DType, Element, SplitPolicy, reference};
 
@@ -29,7 +29,7 @@ const U: f64 = 1.0 / (1u64 << 24) as f64;
 fn relative_error(len: usize, d: usize, q_norm: f64, scale: f32) -> f64 {
     let a = q_norm * f64::from(scale) * std::f64::consts::LOG2_E;
     let score = std::f64::consts::LN_2 * (d as f64 / 4.0 + 9.0) * a;
-    let rescalings = len.div_ceil(TILE) as f64 + 4.0;
+    let rescalings = len.div_ceil(SHORT_TILE) as f64 + 4.0;
     U * (score * 2.0 + 3.3 * (1.0 + rescalings) + 2.0 * len as f64)
 }
 
@@ -82,10 +82,11 @@ fn check<T: Element>(batch: &Batch<T>, policy: SplitPolicy) {
     }
 }
 
-/// Lengths 0..=40 cover every tail of the tiles of 24, of 8 and of 3 tokens; a group of 5 has a
+/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 48, 24, 8 and 3 tokens; a group of 5 has a
 /// quad and a single head.
 fn tails<T: Element>() {
-    let sequences: Vec<_> = (0..=40).map(|len| (len as u64 + 100, len)).collect();
+    let lens = (0..=40).chain(47..=50);
+    let sequences: Vec<_> = lens.map(|len| (len as u64 + 100, len)).collect();
     for d in head_dims(T::DTYPE) {
         let storage = Storage {
             block_size: 7,

@@ -1,0 +1,108 @@
+//! `report`: tables and charts.
+
+use crate::{Folder, names, run};
+
+/// Tags that close in the order in which they were opened, and numbers in every coordinate.
+#[track_caller]
+fn assert_valid_svg(name: &str, svg: &str) {
+    assert!(svg.starts_with("<svg "), "{name}: {svg:.60}");
+    assert!(
+        svg.contains("xmlns=\"http://www.w3.org/2000/svg\""),
+        "{name}"
+    );
+    let mut open = Vec::new();
+    for piece in svg.split('<').skip(1) {
+        let (tag, text) = piece.split_once('>').expect("the end of a tag");
+        assert!(
+            !tag.contains("NaN") && !tag.contains("inf"),
+            "{name}: {tag}"
+        );
+        assert!(!text.contains('&') || text.contains(';'), "{name}: {text}");
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(closed.trim()), "{name}");
+        } else if !tag.ends_with('/') {
+            open.push(tag.split_whitespace().next().expect("a name"));
+        }
+    }
+    assert!(open.is_empty(), "{name}: {open:?}");
+}
+
+fn charts(folder: &Folder) -> Vec<String> {
+    let dir = folder.path("charts");
+    let names = names(dir.as_ref());
+    for name in &names {
+        let svg = std::fs::read_to_string(format!("{dir}/{name}")).expect("a chart");
+        assert_valid_svg(name, &svg);
+        assert!(svg.matches("<text").count() > 5, "{name}");
+    }
+    names
+}
+
+#[test]
+fn both_tables_and_their_charts_come_from_the_emulator() {
+    let folder = Folder::new("report");
+    let small = ["--ctx", "256", "--block-size", "1,16"];
+    let text = run(&[&["report", "--out", &folder.path("charts")], &small[..]].concat()).success();
+    for wanted in [
+        "sm_90 instructions per K/V byte, main loop",
+        "instructions ÷ contiguous, block 16",
+        "Predicted bounds on K and V read",
+        "A100",
+        "H100",
+        "H200",
+        "MHA 32/32: warp instructions",
+        "GQA 64/8: sectors",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
+    }
+    assert!(!text.contains("missed"), "{text}");
+    let published = text
+        .lines()
+        .filter(|line| line.contains("PagedAttention paper"));
+    let published: Vec<_> = published.collect();
+    assert!(published[1].contains("26.00 %") && published[1].ends_with(" 6.50 %"));
+    let expected = [
+        "paging_gqa_instructions.svg",
+        "paging_gqa_sectors.svg",
+        "paging_mha_instructions.svg",
+        "paging_mha_sectors.svg",
+        "targets.svg",
+    ];
+    assert_eq!(charts(&folder), expected);
+}
+
+#[test]
+fn the_cpu_is_timed() {
+    let folder = Folder::new("report-cpu");
+    let words = [
+        "report",
+        "--device",
+        "cpu",
+        "--ctx",
+        "64",
+        "--block-size",
+        "16",
+    ];
+    let text = run(&[&words[..], &["--out", &folder.path("charts")]].concat()).success();
+    assert!(text.contains("MHA 32/32: time"), "{text}");
+    assert!(
+        text.contains("GQA 64/8, block 16, worst context, time"),
+        "{text}"
+    );
+    let expected = ["paging_gqa_time.svg", "paging_mha_time.svg", "targets.svg"];
+    assert_eq!(charts(&folder), expected);
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    for (option, value) in [
+        ("--ctx", "0"),
+        ("--block-size", "16,0"),
+        ("--attention-share", "1.5"),
+        ("--attention-share", "NaN"),
+    ] {
+        let run = run(&["report", option, value]);
+        assert_eq!(run.code, Some(2), "{option} {value}: {}", run.stderr);
+        assert!(run.stderr.contains(option), "{}", run.stderr);
+    }
+}
