@@ -47,7 +47,7 @@ pub enum PtxCommand {
 #[command(verbatim_doc_comment)]
 pub struct DemoArgs {
     /// Storage type of q, K, V and the output
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Dtype::F16)]
     pub dtype: Dtype,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
@@ -84,10 +84,10 @@ pub struct SampleArgs {
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub block_size: usize,
     /// Storage type of q, K and V
-    #[arg(long, value_enum, default_value_t = Dtype::F16)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Dtype::F16)]
     pub dtype: Dtype,
     /// Order of the cache's dimensions
-    #[arg(long, value_enum, default_value_t = Layout::Nhd)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Layout::Nhd)]
     pub layout: Layout,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
