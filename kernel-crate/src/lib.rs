@@ -51,5 +51,5 @@ macro_rules! device_only {
     )* };
 }
 device_only!(
-    decode, decode_mma, device, entries, merge, softmax, tokens, work
+    copy_blocks, decode, decode_mma, device, entries, gather_cache, merge, reshape_and_cache, rows, softmax, tokens, work
 );

@@ -149,10 +149,7 @@ mod tests {
                 ),
             );
         }
-        assert_eq!(
-            sequence.append(i32::MAX as usize - 5).unwrap().is_some(),
-            false
-        );
+        assert!(sequence.append(i32::MAX as usize - 5).unwrap().is_none());
     }
 
     #[test]
