@@ -504,7 +504,9 @@ pub enum Error {
     },
 
     /// A kernel needs more shared memory than the device gives a block.
-    #[error("cuda: {entry} needs {bytes} bytes of shared memory per block, {device} has at most {max}")]
+    #[error(
+        "cuda: {entry} needs {bytes} bytes of shared memory per block, {device} has at most {max}"
+    )]
     SharedMemory {
         /// The entry.
         entry: &'static str,

@@ -2,7 +2,7 @@
 
 use crate::DeviceLimits;
 use crate::kernels::geometry::{
-    MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, WARPS, decode_shared_bytes,
+    LaneMap, MAX_SPLIT_TOKENS, MAX_SPLITS, THREADS, UNIT_TOKENS, WARPS, decode_shared_bytes,
 };
 use crate::kernels::variants::{DecodeKind, DecodeVariant};
 
@@ -26,14 +26,18 @@ const AUTO_UNIT: u64 = (UNIT_TOKENS * WARPS) as u64;
 /// Share of the last wave that must be busy.
 const WAVE_EFFICIENCY: f64 = 0.85;
 
-/// Registers per thread to reckon with: what ptxas reports is near these, and an error here costs
-/// a share of a wave, not a result.
+/// Registers per thread to reckon with: steps to which ptxas' figures (`cargo xtask ptxas`) are
+/// rounded up. An error here costs a share of a wave, not a result.
 const fn registers_per_thread(variant: &DecodeVariant) -> u32 {
+    let columns = LaneMap::new(variant.head_dim, variant.dtype.bytes()).columns();
     match variant.kind {
         DecodeKind::CudaCore if variant.heads_per_tile == 1 => 80,
-        DecodeKind::CudaCore => 224,
-        // Output and query fragments take 3 registers per 4 elements of a head.
-        DecodeKind::TensorCore => 72 + variant.head_dim * 3 / 4,
+        DecodeKind::CudaCore if columns <= 4 => 168,
+        DecodeKind::CudaCore => 255,
+        DecodeKind::TensorCore if variant.head_dim <= 32 => 96,
+        DecodeKind::TensorCore if variant.head_dim <= 80 => 128,
+        DecodeKind::TensorCore if variant.head_dim <= 128 => 168,
+        DecodeKind::TensorCore => 255,
     }
 }
 

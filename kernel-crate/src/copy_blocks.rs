@@ -28,7 +28,8 @@ pub unsafe fn copy_blocks(args: &CopyBlocksArgs) {
         let cache = memory::load_i64(args.caches + cache as u64 * 8);
         [memory::load_i64(pair), memory::load_i64(pair + 8), cache]
     };
-    let block = |block: i64| (cache as u64).wrapping_add(block.wrapping_mul(args.block_stride) as u64);
+    let block =
+        |block: i64| (cache as u64).wrapping_add(block.wrapping_mul(args.block_stride) as u64);
     let (from, to) = (block(source), block(destination));
     let chunks = Chunks::new(args.row_chunks, args.row_magic, args.row_shift);
     let heads = Chunks::new(args.num_kv_heads, args.head_magic, args.head_shift);
@@ -38,9 +39,15 @@ pub unsafe fn copy_blocks(args: &CopyBlocksArgs) {
     while index < end {
         let (row, chunk) = chunks.split(index);
         let (slot, head) = heads.split(row);
-        let offset = row_offset(slot, head, args.token_stride, args.head_stride) + chunk as i64 * 16;
+        let offset =
+            row_offset(slot, head, args.token_stride, args.head_stride) + chunk as i64 * 16;
         // SAFETY: inside the blocks, by this function's contract.
-        unsafe { copy_16(from.wrapping_add(offset as u64), to.wrapping_add(offset as u64)) };
+        unsafe {
+            copy_16(
+                from.wrapping_add(offset as u64),
+                to.wrapping_add(offset as u64),
+            )
+        };
         index += THREADS;
     }
 }

@@ -27,9 +27,13 @@ use crate::work::Work;
 /// update of the softmax.
 ///
 /// # Safety
-/// What the host's `validate` and `Plan` establish: buffers of the documented shapes are live,
-/// 16-byte aligned and hold every live row; table entries of live tokens are below the number of
-/// blocks; grid, block and shared memory are those of `geometry`; nothing else writes the outputs.
+/// - Grid, block and shared memory are `geometry`'s: `Plan` computes them, one place launches.
+/// - Addresses and strides are multiples of 16 bytes, none is null: `Plan::check_device_tensors`.
+/// - The buffers reach as far as the shapes and strides say, live table entries name blocks of the
+///   pool, lengths fit the table's width: `Plan::validate` for tensors on the host and for the safe
+///   device types; the caller of the raw interface for raw addresses.
+/// - Nothing else reads or writes the outputs and the workspace meanwhile: the caller, who lends
+///   them mutably.
 #[inline(always)]
 pub unsafe fn decode<
     T: Element,
@@ -48,7 +52,9 @@ pub unsafe fn decode<
     let lane = warp::thread() % WARP;
     let warp = warp::thread() / WARP;
     // SAFETY: by this function's contract.
-    let Some(work) = (unsafe { Work::new(args, H as u32) }) else { return };
+    let Some(work) = (unsafe { Work::new(args, H as u32) }) else {
+        return;
+    };
     let end = work.end;
 
     let lane_row = lane / map.lanes_per_row;
@@ -63,7 +69,9 @@ pub unsafe fn decode<
         for c in 0..map.chunks_per_lane {
             if reads_chunk(c) {
                 let column = (lane_chunk + c * map.lanes_per_row) * map.chunk;
-                let address = args.q.wrapping_add(((row + column as i64) * bytes as i64) as u64);
+                let address = args
+                    .q
+                    .wrapping_add(((row + column as i64) * bytes as i64) as u64);
                 // SAFETY: a chunk inside the query row.
                 let raw = unsafe { memory::load_16(address) };
                 unpack::<T, COLS>(raw, c, &mut q[h]);
@@ -77,7 +85,11 @@ pub unsafe fn decode<
     // This warp's ring: [STAGES][K, V][STEPS][chunks_per_lane][WARP] chunks of 16 bytes.
     let stage_bytes = map.stage_bytes();
     let ring = memory::dynamic_shared() + warp * (STAGES * 2 * stage_bytes) + lane * 16;
-    let slice = LaneSlice { row: lane_row, column: lane_chunk * map.chunk, bytes };
+    let slice = LaneSlice {
+        row: lane_row,
+        column: lane_chunk * map.chunk,
+        bytes,
+    };
 
     let tile_tokens = ROWS * STEPS;
     // Token of the next tile to copy, and of the tile to compute.
@@ -116,12 +128,13 @@ pub unsafe fn decode<
             }
         }
         memory::copy_commit();
+        const { assert!(STAGES == 2) };
         stage ^= 1;
         if !started {
             started = true;
             continue;
         }
-        memory::copy_wait::<1>();
+        memory::copy_wait::<{ STAGES - 1 }>();
         let base = ring + stage * (2 * stage_bytes);
         for batch in 0..math::opaque(STEPS / BATCH as u32) {
             let first = batch * BATCH as u32;
@@ -150,7 +163,13 @@ pub unsafe fn decode<
 /// # Safety
 /// All lanes of the warp call it together, and this lane's chunks at `base` have arrived.
 #[inline(always)]
-unsafe fn compute<T: Element, const COLS: usize, const H: usize, const BATCH: usize, const ROWS: u32>(
+unsafe fn compute<
+    T: Element,
+    const COLS: usize,
+    const H: usize,
+    const BATCH: usize,
+    const ROWS: u32,
+>(
     map: LaneMap,
     base: u32,
     token: u32,

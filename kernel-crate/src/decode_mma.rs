@@ -15,9 +15,7 @@ use core::hint::cold_path;
 use crate::abi::DecodeArgs;
 use crate::device::mma::{MmaElement, load_matrices, load_matrices_transposed};
 use crate::device::{math, memory, warp};
-use crate::geometry::{
-    MMA_ROWS, STAGES, StateArea, TileMap, UNIT_TOKENS, WARP, WARPS, head_warps,
-};
+use crate::geometry::{MMA_ROWS, STAGES, StateArea, TileMap, UNIT_TOKENS, WARP, WARPS, head_warps};
 use crate::offsets::row_offset;
 use crate::softmax::{combine, finite};
 use crate::tokens::{LaneSlice, TokenSource, UNIT_STRIDE};
@@ -54,7 +52,9 @@ pub unsafe fn decode_mma<
     let warp = warp::thread() / WARP;
     let head_warps = head_warps(args.group_size);
     // SAFETY: by this function's contract.
-    let Some(work) = (unsafe { Work::new(args, head_warps * MMA_ROWS) }) else { return };
+    let Some(work) = (unsafe { Work::new(args, head_warps * MMA_ROWS) }) else {
+        return;
+    };
     let end = work.end;
 
     // `head_warps` is 1, 2 or 4: its half is its logarithm.
@@ -65,13 +65,21 @@ pub unsafe fn decode_mma<
 
     // SAFETY: by this function's contract.
     let q = unsafe { load_queries::<T, KT>(args, &work, head_part + g, t * 2) };
-    let mut rows = Rows { m: [f32::NEG_INFINITY; 2], l: [0.0; 2], out: [[0f32; 4]; NT] };
+    let mut rows = Rows {
+        m: [f32::NEG_INFINITY; 2],
+        l: [0.0; 2],
+        out: [[0f32; 4]; NT],
+    };
 
     // Ring: [STAGES][WARPS][K, V][UNIT_TOKENS][row_bytes].
     let stage_bytes = WARPS * 2 * tile_bytes;
     let ring = memory::dynamic_shared();
     let (lane_row, lane_chunk) = (lane / map.lanes_per_row, lane % map.lanes_per_row);
-    let slice = LaneSlice { row: lane_row, column: lane_chunk * 8, bytes: 2 };
+    let slice = LaneSlice {
+        row: lane_row,
+        column: lane_chunk * 8,
+        bytes: 2,
+    };
     let copy_to = ring + warp * (2 * tile_bytes) + lane_row * map.row_bytes + lane_chunk * 16;
     // Row addresses of this lane for `load_matrices`, in the first tile of the ring.
     let k_row = ring + (lane % 8 + lane / 16 * 8) * map.row_bytes + lane / 8 % 2 * 16;
@@ -105,6 +113,7 @@ pub unsafe fn decode_mma<
         }
         copy_unit += UNIT_STRIDE;
         memory::copy_commit();
+        const { assert!(STAGES == 2) };
         stage ^= 1;
         if !started {
             cold_path();
@@ -120,7 +129,16 @@ pub unsafe fn decode_mma<
             let at = stage * stage_bytes + part * (2 * tile_bytes);
             if first < end {
                 // SAFETY: the tile has arrived and is ordered; `first` is the warp's, so all lanes are here.
-                unsafe { compute::<T, KT, NT>(args.scale_log2, [k_row + at, v_row + at], first, end, &q, &mut rows) };
+                unsafe {
+                    compute::<T, KT, NT>(
+                        args.scale_log2,
+                        [k_row + at, v_row + at],
+                        first,
+                        end,
+                        &q,
+                        &mut rows,
+                    )
+                };
             }
         }
         // SAFETY: as above; the next turn's copies overwrite what was read here.
@@ -142,10 +160,16 @@ pub unsafe fn decode_mma<
             if head < work.heads {
                 for n in 0..NT {
                     let address = ring + area.acc(token_part, head, n as u32 * 8 + t * 2);
-                    memory::shared_store_f32x2(address, [rows.out[n][2 * r], rows.out[n][2 * r + 1]]);
+                    memory::shared_store_f32x2(
+                        address,
+                        [rows.out[n][2 * r], rows.out[n][2 * r + 1]],
+                    );
                 }
                 if t == 0 {
-                    memory::shared_store_f32x2(ring + area.pair(token_part, head), [rows.m[r], rows.l[r]]);
+                    memory::shared_store_f32x2(
+                        ring + area.pair(token_part, head),
+                        [rows.m[r], rows.l[r]],
+                    );
                 }
             }
         }
@@ -189,7 +213,12 @@ unsafe fn load_queries<T: MmaElement, const KT: usize>(
     for r in 0..2 {
         let head = head + r as u32 * 8;
         if head < work.heads {
-            let row = row_offset(work.seq, work.first_head + head, args.q_token_stride, args.q_head_stride);
+            let row = row_offset(
+                work.seq,
+                work.first_head + head,
+                args.q_token_stride,
+                args.q_head_stride,
+            );
             let address = args.q.wrapping_add(((row + column as i64) * 2) as u64);
             for k in 0..KT {
                 // SAFETY: two elements inside the query row.
@@ -247,7 +276,10 @@ unsafe fn compute<T: MmaElement, const KT: usize, const NT: usize>(
 
     let mut decay = [0f32; 2];
     for r in 0..2 {
-        let mut top = math::max(math::max(s[0][2 * r], s[0][2 * r + 1]), math::max(s[1][2 * r], s[1][2 * r + 1]));
+        let mut top = math::max(
+            math::max(s[0][2 * r], s[0][2 * r + 1]),
+            math::max(s[1][2 * r], s[1][2 * r + 1]),
+        );
         // SAFETY: all lanes are here, by this function's contract.
         unsafe {
             top = math::max(top, warp::shuffle_xor(top, 1));

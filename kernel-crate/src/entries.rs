@@ -1,8 +1,6 @@
 //! The PTX entry points: one per row of the instantiation table, and the contiguous twin.
 
-use crate::abi::{
-    CopyBlocksArgs, DecodeArgs, GatherCacheArgs, MergeArgs, ReshapeAndCacheArgs,
-};
+use crate::abi::{CopyBlocksArgs, DecodeArgs, GatherCacheArgs, MergeArgs, ReshapeAndCacheArgs};
 use crate::decode::decode;
 use crate::decode_mma::decode_mma;
 use crate::device::element::{Bf16, F16, F32};
@@ -10,12 +8,6 @@ use crate::geometry::{LaneMap, MMA_ROWS, TileMap};
 use crate::merge::merge;
 use crate::tokens::{Contiguous, Paged};
 use crate::variants::{DType, for_each_variant};
-
-/// Steps that share one softmax update: all of a stage for one head, two for a tile of heads,
-/// whose scores would take too many registers.
-const fn batch(heads: u32, steps: u32) -> usize {
-    if heads > 1 && steps > 2 { 2 } else { steps as usize }
-}
 
 macro_rules! decode_entry {
     (CudaCore $entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
@@ -33,7 +25,7 @@ macro_rules! decode_entry {
                     { MAP.columns() as usize },
                     $h,
                     { MAP.steps },
-                    { batch($h, MAP.steps) },
+                    { MAP.batch($h) as usize },
                     { MAP.rows_per_step },
                 >(&args)
             }

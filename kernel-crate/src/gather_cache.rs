@@ -46,7 +46,10 @@ pub unsafe fn gather_cache(args: &GatherCacheArgs) {
     let row = (seq as i64).wrapping_mul(args.table_stride);
     let table = args.block_table.wrapping_add((row * 4) as u64);
 
-    let divisor = BlockDivisor { magic: args.block_magic, shift: args.block_shift };
+    let divisor = BlockDivisor {
+        magic: args.block_magic,
+        shift: args.block_shift,
+    };
     let chunks = Chunks::new(args.row_chunks, args.row_magic, args.row_shift);
     let heads = Chunks::new(args.num_kv_heads, args.head_magic, args.head_shift);
     let mut index = warp::thread();

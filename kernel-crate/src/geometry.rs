@@ -70,6 +70,16 @@ impl LaneMap {
         self.chunk * self.chunks_per_lane
     }
 
+    /// Steps that share one update of the softmax: all of a stage for one head, two for a tile of
+    /// heads, whose scores would take too many registers.
+    pub const fn batch(&self, heads_per_tile: u32) -> u32 {
+        if heads_per_tile == 1 {
+            self.steps
+        } else {
+            min(self.steps, 2)
+        }
+    }
+
     /// Tokens per stage of one warp.
     pub const fn stage_tokens(&self) -> u32 {
         self.rows_per_step * self.steps
@@ -133,13 +143,21 @@ pub struct StateArea {
 impl StateArea {
     /// One state per lane row of the CTA and head.
     pub const fn of_lane_rows(map: LaneMap, head_dim: u32, heads: u32) -> Self {
-        Self { rows: WARPS * map.rows_per_step, heads, stride: head_dim }
+        Self {
+            rows: WARPS * map.rows_per_step,
+            heads,
+            stride: head_dim,
+        }
     }
 
     /// One state per token part and head, of all head warps together. The stride keeps the rows of
     /// a tensor-core fragment in different banks.
     pub const fn of_mma(head_dim: u32, head_warps: u32) -> Self {
-        Self { rows: WARPS / head_warps, heads: head_warps * MMA_ROWS, stride: head_dim + 8 }
+        Self {
+            rows: WARPS / head_warps,
+            heads: head_warps * MMA_ROWS,
+            stride: head_dim + 8,
+        }
     }
 
     /// Offset of a column of a state's output.
@@ -163,12 +181,20 @@ impl StateArea {
 /// Dynamic shared memory of a decode entry in bytes: the ring of stages, later overlaid by the
 /// partial states. Does not depend on the context length.
 pub const fn decode_shared_bytes(variant: &DecodeVariant) -> u32 {
-    let DecodeVariant { dtype, head_dim, heads_per_tile, .. } = *variant;
+    let DecodeVariant {
+        dtype,
+        head_dim,
+        heads_per_tile,
+        ..
+    } = *variant;
     match variant.kind {
         DecodeKind::CudaCore => {
             let map = LaneMap::new(head_dim, dtype.bytes());
             let ring = WARPS * STAGES * 2 * map.stage_bytes();
-            max(ring, StateArea::of_lane_rows(map, head_dim, heads_per_tile).bytes())
+            max(
+                ring,
+                StateArea::of_lane_rows(map, head_dim, heads_per_tile).bytes(),
+            )
         }
         DecodeKind::TensorCore => {
             let ring = WARPS * STAGES * 2 * TileMap::new(head_dim).tile_bytes();
@@ -297,9 +323,65 @@ mod tests {
         for v in DECODE.iter().filter(|v| v.kind == DecodeKind::CudaCore) {
             let map = LaneMap::new(v.head_dim, v.dtype.bytes());
             assert_eq!(v.head_dim % map.chunk, 0, "{}", v.entry);
-            assert!(map.lanes_per_row.is_power_of_two() && map.lanes_per_row <= WARP, "{}", v.entry);
-            assert!(map.lanes_per_row * map.chunks_per_lane >= map.chunks_per_row, "{}", v.entry);
-            assert!(map.steps >= 1 && UNIT_TOKENS.is_multiple_of(map.stage_tokens()), "{}", v.entry);
+            assert!(
+                map.lanes_per_row.is_power_of_two() && map.lanes_per_row <= WARP,
+                "{}",
+                v.entry
+            );
+            assert!(
+                map.lanes_per_row * map.chunks_per_lane >= map.chunks_per_row,
+                "{}",
+                v.entry
+            );
+            assert!(
+                map.steps >= 1 && UNIT_TOKENS.is_multiple_of(map.stage_tokens()),
+                "{}",
+                v.entry
+            );
+            assert!(
+                map.steps.is_multiple_of(map.batch(v.heads_per_tile)),
+                "{}",
+                v.entry
+            );
+        }
+    }
+
+    #[test]
+    fn the_grid_rule_in_words_says_what_the_functions_compute() {
+        for v in DECODE {
+            let rule = decode_grid_rule(v.kind);
+            assert!(rule.starts_with("[num_seqs, num_kv_heads * head_tiles, num_splits]"));
+            for group in 1..=71 {
+                let warps = if group <= 16 {
+                    1
+                } else if group <= 32 {
+                    2
+                } else {
+                    4
+                };
+                let heads = match v.kind {
+                    DecodeKind::CudaCore => {
+                        assert!(rule.ends_with("head_tiles = ceil(group_size / heads_per_tile)"));
+                        v.heads_per_tile
+                    }
+                    DecodeKind::TensorCore => {
+                        assert!(
+                            rule.ends_with("1 if group_size <= 16, 2 if group_size <= 32, else 4")
+                        );
+                        v.heads_per_tile * warps
+                    }
+                };
+                assert_eq!(
+                    head_tiles(v, group),
+                    group.div_ceil(heads),
+                    "{} {group}",
+                    v.entry
+                );
+                assert_eq!(
+                    decode_grid(v, 3, 2, group, 5),
+                    Some([3, 2 * group.div_ceil(heads), 5])
+                );
+            }
         }
     }
 
@@ -308,7 +390,12 @@ mod tests {
         for v in DECODE.iter().filter(|v| v.kind == DecodeKind::TensorCore) {
             let map = TileMap::new(v.head_dim);
             assert_eq!(v.head_dim % 16, 0, "{}", v.entry);
-            assert_eq!(map.lanes_per_row * map.chunks_per_lane * 8, v.head_dim, "{}", v.entry);
+            assert_eq!(
+                map.lanes_per_row * map.chunks_per_lane * 8,
+                v.head_dim,
+                "{}",
+                v.entry
+            );
             assert_eq!(map.rows_per_step * map.steps, UNIT_TOKENS, "{}", v.entry);
             // Rows an odd number of chunks apart: 8 of them start in 8 different bank groups.
             assert_eq!(map.row_bytes / 16 % 2, 1, "{}", v.entry);
@@ -320,7 +407,11 @@ mod tests {
         for v in DECODE.iter().filter(|v| v.kind == DecodeKind::TensorCore) {
             for group in [1, 16, 17, 32, 33, 64, 71] {
                 let area = StateArea::of_mma(v.head_dim, head_warps(group));
-                assert!(area.bytes() <= decode_shared_bytes(v), "{} group {group}", v.entry);
+                assert!(
+                    area.bytes() <= decode_shared_bytes(v),
+                    "{} group {group}",
+                    v.entry
+                );
             }
         }
     }
@@ -331,7 +422,11 @@ mod tests {
             let bytes = decode_shared_bytes(v);
             // 99 KiB is the most that a CTA gets on sm_86, sm_89 and sm_120; 48 KiB without opting in.
             assert!(bytes <= 99 * 1024, "{}: {bytes}", v.entry);
-            assert!(v.kind == DecodeKind::TensorCore || bytes <= 48 * 1024, "{}: {bytes}", v.entry);
+            assert!(
+                v.kind == DecodeKind::TensorCore || bytes <= 48 * 1024,
+                "{}: {bytes}",
+                v.entry
+            );
         }
     }
 

@@ -34,22 +34,44 @@
 
 // The shared modules are public on the host only: what a library exports, it compiles, and the PTX
 // should hold the entries and nothing else.
-macro_rules! shared {
-    ($($module:ident),*) => { $(
-        #[cfg(not(target_arch = "nvptx64"))]
-        pub mod $module;
-        #[cfg(target_arch = "nvptx64")]
-        mod $module;
-    )* };
-}
-shared!(abi, geometry, offsets, variants);
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod abi;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod geometry;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod offsets;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod variants;
 
-macro_rules! device_only {
-    ($($module:ident),*) => { $(
-        #[cfg(target_arch = "nvptx64")]
-        mod $module;
-    )* };
-}
-device_only!(
-    copy_blocks, decode, decode_mma, device, entries, gather_cache, merge, reshape_and_cache, rows, softmax, tokens, work
-);
+#[cfg(target_arch = "nvptx64")]
+mod abi;
+#[cfg(target_arch = "nvptx64")]
+mod copy_blocks;
+#[cfg(target_arch = "nvptx64")]
+mod decode;
+#[cfg(target_arch = "nvptx64")]
+mod decode_mma;
+#[cfg(target_arch = "nvptx64")]
+mod device;
+#[cfg(target_arch = "nvptx64")]
+mod entries;
+#[cfg(target_arch = "nvptx64")]
+mod gather_cache;
+#[cfg(target_arch = "nvptx64")]
+mod geometry;
+#[cfg(target_arch = "nvptx64")]
+mod merge;
+#[cfg(target_arch = "nvptx64")]
+mod offsets;
+#[cfg(target_arch = "nvptx64")]
+mod reshape_and_cache;
+#[cfg(target_arch = "nvptx64")]
+mod rows;
+#[cfg(target_arch = "nvptx64")]
+mod softmax;
+#[cfg(target_arch = "nvptx64")]
+mod tokens;
+#[cfg(target_arch = "nvptx64")]
+mod variants;
+#[cfg(target_arch = "nvptx64")]
+mod work;

@@ -20,10 +20,13 @@ use crate::work::write_out;
 /// The kernel's body; `COLS` = columns of the f32 lane map for `D`, `ROWS` its rows per step.
 ///
 /// # Safety
-/// What the host's `Plan` establishes: the buffers are those that `decode` of the same plan wrote,
-/// and grid, block and shared memory are those of `geometry`.
+/// - Grid, block and shared memory are `geometry`'s: `Plan` computes them, one place launches.
+/// - The buffers are those that `decode` of the same plan wrote before on the same stream:
+///   `Plan::launches` gives both launches the same addresses.
 #[inline(always)]
-pub unsafe fn merge<T: Element, const D: u32, const COLS: usize, const ROWS: u32>(args: &MergeArgs) {
+pub unsafe fn merge<T: Element, const D: u32, const COLS: usize, const ROWS: u32>(
+    args: &MergeArgs,
+) {
     let map = const { LaneMap::new(D, 4) };
     let lane = warp::thread() % WARP;
     let warp = warp::thread() / WARP;

@@ -49,10 +49,17 @@ pub struct BlockDivisor {
 impl BlockDivisor {
     /// The divisor for a block size of 1 to 2^31 tokens. Of 0 it makes a divisor by 1.
     pub const fn new(block_size: u32) -> Self {
-        let block_size = if block_size == 0 { 1 } else { block_size as u64 };
+        let block_size = if block_size == 0 {
+            1
+        } else {
+            block_size as u64
+        };
         let shift = block_size.next_power_of_two().trailing_zeros();
         let magic = (1u64 << (31 + shift)).div_ceil(block_size);
-        Self { magic: magic as u32, shift }
+        Self {
+            magic: magic as u32,
+            shift,
+        }
     }
 
     /// The block table column and the slot of token `t`, `t < 2^31`: `(t / block_size, t % block_size)`.
@@ -118,8 +125,19 @@ mod tests {
     fn small_block_sizes_divide_exactly_at_the_ends() {
         for block_size in 1..=1024 {
             let divisor = BlockDivisor::new(block_size);
-            for t in [0, 1, block_size - 1, block_size, block_size + 1, i32::MAX as u32 - 1, i32::MAX as u32] {
-                assert_eq!(divisor.column_and_slot(t, block_size), (t / block_size, t % block_size));
+            for t in [
+                0,
+                1,
+                block_size - 1,
+                block_size,
+                block_size + 1,
+                i32::MAX as u32 - 1,
+                i32::MAX as u32,
+            ] {
+                assert_eq!(
+                    divisor.column_and_slot(t, block_size),
+                    (t / block_size, t % block_size)
+                );
             }
         }
     }

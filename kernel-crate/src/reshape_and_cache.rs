@@ -27,7 +27,10 @@ pub unsafe fn reshape_and_cache(args: &ReshapeAndCacheArgs) {
     if slot < 0 {
         return;
     }
-    let divisor = BlockDivisor { magic: args.block_magic, shift: args.block_shift };
+    let divisor = BlockDivisor {
+        magic: args.block_magic,
+        shift: args.block_shift,
+    };
     let (block, slot) = divisor.column_and_slot(slot as u32, args.block_size);
     let keys = which == 0;
     let pick = |k, v| if keys { k } else { v };
@@ -42,7 +45,10 @@ pub unsafe fn reshape_and_cache(args: &ReshapeAndCacheArgs) {
         pick(args.k_cache_block_stride, args.v_cache_block_stride),
         pick(args.k_cache_token_stride, args.v_cache_token_stride),
     );
-    let (from, to) = (rows.wrapping_add(from as u64), cache.wrapping_add(to as u64));
+    let (from, to) = (
+        rows.wrapping_add(from as u64),
+        cache.wrapping_add(to as u64),
+    );
 
     let chunks = Chunks::new(args.row_chunks, args.row_magic, args.row_shift);
     let mut index = warp::thread();

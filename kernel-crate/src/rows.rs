@@ -14,7 +14,10 @@ impl Chunks {
     /// Rows of `per_row` chunks, with the divisor that the host computed for it.
     #[inline(always)]
     pub fn new(per_row: u32, magic: u32, shift: u32) -> Self {
-        Self { divisor: BlockDivisor { magic, shift }, per_row }
+        Self {
+            divisor: BlockDivisor { magic, shift },
+            per_row,
+        }
     }
 
     /// (index / per_row, index % per_row).

@@ -22,7 +22,11 @@ pub struct States<const H: usize, const COLS: usize> {
 }
 
 impl<const H: usize, const COLS: usize> States<H, COLS> {
-    pub const EMPTY: Self = Self { m: [f32::NEG_INFINITY; H], l: [0.0; H], acc: [[0.0; COLS]; H] };
+    pub const EMPTY: Self = Self {
+        m: [f32::NEG_INFINITY; H],
+        l: [0.0; H],
+        acc: [[0.0; COLS]; H],
+    };
 
     /// Merges the CTA's lane rows through shared memory and hands each element of the result for
     /// the first `live` heads, `emit(head, column, [m, l, acc])`, to one thread.
@@ -88,7 +92,9 @@ pub unsafe fn combine<const HEAD_DIM: u32>(
         let mut top = f32::NEG_INFINITY;
         for row in 0..math::opaque(rows) {
             // SAFETY: every pair was written before the barrier.
-            top = math::max(top, unsafe { memory::shared_load_f32(base + area.pair(row, h)) });
+            top = math::max(top, unsafe {
+                memory::shared_load_f32(base + area.pair(row, h))
+            });
         }
         let (mut l, mut acc) = (0.0, 0.0);
         for row in 0..math::opaque(rows) {
@@ -112,7 +118,11 @@ pub unsafe fn combine<const HEAD_DIM: u32>(
 /// The output element of a finished state: acc / l, and 0 for the empty state.
 #[inline(always)]
 pub fn normalise(l: f32, acc: f32) -> f32 {
-    if l == 0.0 { 0.0 } else { acc * math::reciprocal(l) }
+    if l == 0.0 {
+        0.0
+    } else {
+        acc * math::reciprocal(l)
+    }
 }
 
 /// Natural log of the denominator: (m + log2 l) ln 2; -inf for the empty state.

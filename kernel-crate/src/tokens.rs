@@ -33,7 +33,14 @@ pub trait TokenSource {
     ///
     /// # Safety
     /// The caller's arguments uphold the kernel's contract; all lanes call it together.
-    unsafe fn new(args: &DecodeArgs, seq: u32, kv_head: u32, slice: LaneSlice, start: u32, end: u32) -> Self;
+    unsafe fn new(
+        args: &DecodeArgs,
+        seq: u32,
+        kv_head: u32,
+        slice: LaneSlice,
+        start: u32,
+        end: u32,
+    ) -> Self;
 
     /// Calls `row(step, k_address, v_address)` for every step of the tile whose first row is
     /// `first` within the unit at token `start`. Tiles come in order, units `UNIT_STRIDE` apart.
@@ -76,8 +83,12 @@ impl Rows {
     /// Moves on by `blocks` blocks of the given bytes and by `rows` rows.
     #[inline(always)]
     fn skip(&mut self, blocks: i32, [k_block, v_block]: [i64; 2], rows: u32) {
-        self.k = self.k.wrapping_add(slot_offset(blocks, rows, k_block, self.k_stride) as u64);
-        self.v = self.v.wrapping_add(slot_offset(blocks, rows, v_block, self.v_stride) as u64);
+        self.k = self
+            .k
+            .wrapping_add(slot_offset(blocks, rows, k_block, self.k_stride) as u64);
+        self.v = self
+            .v
+            .wrapping_add(slot_offset(blocks, rows, v_block, self.v_stride) as u64);
     }
 
     /// Calls `row` for `STEPS` rows that are `ROWS` rows apart, and moves behind them if the unit
@@ -155,7 +166,12 @@ impl Paged {
     #[inline(always)]
     unsafe fn row_of(&self, owner: u32) -> [u64; 2] {
         // SAFETY: by this function's contract.
-        let (k, v) = unsafe { (self.k_offset.shuffle_from(owner), self.v_offset.shuffle_from(owner)) };
+        let (k, v) = unsafe {
+            (
+                self.k_offset.shuffle_from(owner),
+                self.v_offset.shuffle_from(owner),
+            )
+        };
         [self.origin.k.wrapping_add(k), self.origin.v.wrapping_add(v)]
     }
 }
@@ -181,15 +197,28 @@ impl TokenSource for Paged {
             origin,
             rows: origin,
             lane_row: slice.row,
-            table_row: args.block_table.wrapping_add((seq as i64 * args.table_stride * 4) as u64),
+            table_row: args
+                .block_table
+                .wrapping_add((seq as i64 * args.table_stride * 4) as u64),
             block_size: args.block_size,
             // Opaque, or LLVM loads both in one piece and takes them apart at every use.
-            divisor: BlockDivisor { magic: opaque(args.block_magic), shift: args.block_shift % 32 },
+            divisor: BlockDivisor {
+                magic: opaque(args.block_magic),
+                shift: args.block_shift % 32,
+            },
             block_bytes: [args.k_block_stride * bytes, args.v_block_stride * bytes],
             unit_in_block,
-            window_tokens: if unit_in_block { WARP * UNIT_STRIDE } else { UNIT_STRIDE },
+            window_tokens: if unit_in_block {
+                WARP * UNIT_STRIDE
+            } else {
+                UNIT_STRIDE
+            },
             next_window: start,
-            ahead: if unit_in_block { lane * UNIT_STRIDE } else { lane % UNIT_TOKENS },
+            ahead: if unit_in_block {
+                lane * UNIT_STRIDE
+            } else {
+                lane % UNIT_TOKENS
+            },
             end,
             fetched: (0, 0),
             k_offset: warp::Halves::new(0),
@@ -210,7 +239,11 @@ impl TokenSource for Paged {
     ) {
         if first == 0 && start == self.next_window {
             cold_path();
-            let mut place = Rows { k: 0, v: 0, ..self.origin };
+            let mut place = Rows {
+                k: 0,
+                v: 0,
+                ..self.origin
+            };
             place.skip(self.fetched.0, self.block_bytes, self.fetched.1);
             self.k_offset = warp::Halves::new(place.k);
             self.v_offset = warp::Halves::new(place.v);

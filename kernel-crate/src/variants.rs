@@ -94,8 +94,11 @@ pub enum CacheKind {
 
 impl CacheKind {
     /// Every kind, in the order of the manifest.
-    pub const ALL: [CacheKind; 3] =
-        [CacheKind::ReshapeAndCache, CacheKind::CopyBlocks, CacheKind::GatherCache];
+    pub const ALL: [CacheKind; 3] = [
+        CacheKind::ReshapeAndCache,
+        CacheKind::CopyBlocks,
+        CacheKind::GatherCache,
+    ];
 
     /// Symbol in the PTX.
     pub const fn entry(self) -> &'static str {
@@ -226,7 +229,10 @@ mod tests {
             let found = find_decode(DType::F32, 128, group).unwrap();
             assert_eq!(found.heads_per_tile, tile, "group {group}");
         }
-        assert_eq!(find_decode(DType::F16, 128, 1).unwrap().kind, DecodeKind::TensorCore);
+        assert_eq!(
+            find_decode(DType::F16, 128, 1).unwrap().kind,
+            DecodeKind::TensorCore
+        );
         assert_eq!(find_decode(DType::F16, 72, 1), None);
     }
 

@@ -244,8 +244,8 @@ fn main_loop(text: &str, variant: &DecodeVariant) -> Result<MainLoop> {
         }
     }
     if variant.kind == DecodeKind::CudaCore && found.products > 0 {
-        // Two steps of a stage share an update of the softmax where a tile has several heads.
-        found.turns = LaneMap::new(variant.head_dim, variant.dtype.bytes()).steps / 2;
+        let map = LaneMap::new(variant.head_dim, variant.dtype.bytes());
+        found.turns = map.steps / map.batch(variant.heads_per_tile);
     }
     if variant.kind == DecodeKind::TensorCore {
         let copied = found.copies * WARP * 16;

@@ -106,14 +106,13 @@ pub fn paging(sweeps: &[Sweep]) -> io::Result<Vec<(String, String)>> {
             .unwrap_or_default();
         for (at, (kind, _)) in kinds.into_iter().enumerate() {
             let caption = format!("{}: {kind} of paged attention ÷ contiguous", sweep.name);
-            let short = |text: &str| text.split(' ').next_back().unwrap_or(text).to_lowercase();
             let heads = sweep
                 .name
                 .split(' ')
                 .next()
                 .unwrap_or(sweep.name)
                 .to_lowercase();
-            let name = format!("paging_{heads}_{}.svg", short(kind));
+            let name = format!("paging_{heads}_{kind}.svg");
             charts.push((name, overhead(&caption, &sweep.cells, at)?));
         }
     }

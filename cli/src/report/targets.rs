@@ -166,7 +166,7 @@ impl Measured {
             target,
         };
         let ratio = |of: fn(&Counted) -> u64| of(&self.paged_16) as f64 / of(&self.twin) as f64;
-        let instructions = ratio(|counted| counted.counters.total());
+        let instructions = ratio(|counted| counted.counters.total_without_moves());
         let sectors = ratio(Counted::sectors);
         let least = self.paged.sectors_to_least();
         let machine = Target::AtMost(self.target);
@@ -229,9 +229,13 @@ pub fn print(rows: &[Measured], out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out)?;
     writeln!(
         out,
-        "  PTX counts come from the emulator, over one sequence and at most 2 kv heads. Machine code"
+        "  PTX counts come from the emulator, over one sequence and at most 2 kv heads, without register"
     )?;
-    writeln!(out, "  and registers: {}, {}.", table.ptxas, table.date)?;
+    writeln!(
+        out,
+        "  moves, which few machine instructions come of. Machine code and registers: {}, {}.",
+        table.ptxas, table.date
+    )?;
     let shipped = &paged_attention::artefacts::manifest().source_hash;
     if *shipped != table.source_hash {
         writeln!(

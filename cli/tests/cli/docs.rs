@@ -65,7 +65,14 @@ fn commands_of_the_binary_exist_with_their_options() {
             named.insert(command.join(" "));
         }
     }
-    let all = ["decode", "demo", "ptx export", "ptx list", "sample", "simulate"];
+    let all = [
+        "decode",
+        "demo",
+        "ptx export",
+        "ptx list",
+        "sample",
+        "simulate",
+    ];
     assert!(
         named.iter().eq(&all),
         "named {named:?}, must be all of {all:?}"

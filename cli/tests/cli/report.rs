@@ -50,7 +50,7 @@ fn both_tables_and_their_charts_come_from_the_emulator() {
         "A100",
         "H100",
         "H200",
-        "MHA 32/32: warp instructions",
+        "MHA 32/32: instructions",
         "GQA 64/8: sectors",
     ] {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");

@@ -47,7 +47,7 @@ pub(crate) const QUAD: usize = 4;
 
 /// Where the query heads of one kv head stand.
 pub(crate) struct Heads {
-    /// Times the scale in log2 units; laid out as [`super::scratch::Place`] says.
+    /// Times the scale in log2 units; laid out as [`super::scratch::Layout`] says.
     pub q: *const f32,
     /// Unnormalised sums, laid out alike.
     pub acc: *mut f32,

@@ -1,6 +1,7 @@
 use half::{bf16, f16};
 
 use super::*;
+use crate::kernels::abi::{DecodeArgs, MergeArgs};
 use crate::kernels::variants::{DECODE, MERGE};
 use crate::{
     AttentionConfig, BlockTable, CacheLayout, DType, DeviceLimits, RowsView, SplitPolicy, reference,
@@ -174,8 +175,10 @@ fn f32_d32_with_body(body: &str) -> Emulator {
     let decodes = DECODE
         .iter()
         .filter(|v| v.dtype == DType::F32 && v.head_dim == 32);
-    let decodes: String = decodes.map(|v| with_body(v.entry, 192, body)).collect();
-    let merge = with_body(MERGE[0].entry, 72, "");
+    let decodes: String = decodes
+        .map(|v| with_body(v.entry, size_of::<DecodeArgs>(), body))
+        .collect();
+    let merge = with_body(MERGE[0].entry, size_of::<MergeArgs>(), "");
     changed("f32_d32.ptx", |text| {
         let header = &text[..text.find(".address_size").unwrap()];
         format!("{header}.address_size 64\n{decodes}{merge}")

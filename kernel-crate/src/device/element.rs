@@ -74,7 +74,10 @@ impl Element for Bf16 {
     /// A bfloat16 is the upper half of its f32.
     #[inline(always)]
     fn unpack(word: u32) -> [f32; 2] {
-        [f32::from_bits(word << 16), f32::from_bits(word & 0xffff_0000)]
+        [
+            f32::from_bits(word << 16),
+            f32::from_bits(word & 0xffff_0000),
+        ]
     }
 
     /// `cvt.rn.bf16.f32`.

@@ -86,5 +86,10 @@ pub fn opaque(number: u32) -> u32 {
 #[inline(always)]
 pub fn nounroll() {
     // SAFETY: a directive, no instruction.
-    unsafe { core::arch::asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
+    unsafe {
+        core::arch::asm!(
+            ".pragma \"nounroll\";",
+            options(nomem, nostack, preserves_flags)
+        )
+    }
 }

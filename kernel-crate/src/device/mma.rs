@@ -84,5 +84,13 @@ macro_rules! mma_element {
         }
     };
 }
-mma_element!(F16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "cvt.rn.f16x2.f32");
-mma_element!(Bf16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "cvt.rn.bf16x2.f32");
+mma_element!(
+    F16,
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "cvt.rn.f16x2.f32"
+);
+mma_element!(
+    Bf16,
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "cvt.rn.bf16x2.f32"
+);

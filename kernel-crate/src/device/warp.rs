@@ -35,7 +35,11 @@ pub fn thread() -> u32 {
 pub fn block() -> [u32; 3] {
     // SAFETY: reads special registers.
     unsafe {
-        [nvptx::_block_idx_x() as u32, nvptx::_block_idx_y() as u32, nvptx::_block_idx_z() as u32]
+        [
+            nvptx::_block_idx_x() as u32,
+            nvptx::_block_idx_y() as u32,
+            nvptx::_block_idx_z() as u32,
+        ]
     }
 }
 
