@@ -43,7 +43,8 @@ impl fmt::Display for Op {
     }
 }
 
-/// Why an operation was refused. Nothing has been written when one is returned.
+/// Why an operation was refused. Nothing has been written when one is returned, unless the
+/// variant says otherwise.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -383,7 +384,7 @@ pub enum Error {
     /// A launch grid exceeds a dimension of the device's.
     #[error(
         "plan: {entry} would launch {num_seqs} sequences × {num_kv_heads} kv heads × {num_splits} \
-         splits, must fit a CUDA grid"
+         splits, must fit a grid of 2147483647 × 65535 × 65535"
     )]
     GridTooLarge {
         /// The kernel entry.
@@ -518,7 +519,7 @@ pub enum Error {
         max: u32,
     },
 
-    /// A call of the CUDA driver failed.
+    /// A call of the CUDA driver failed. Launches that were made before it may have written.
     #[error("cuda: {call} for {subject} failed with {name} ({number}): {detail}")]
     Driver {
         /// The driver's function.
@@ -592,53 +593,4 @@ impl fmt::Display for List<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Errors that only a device can give, put together by hand.
-    #[test]
-    fn device_errors_are_full_sentences() {
-        let error = Error::Driver {
-            call: "cuLaunchKernel",
-            subject: "decode_f16_d128_h8".into(),
-            name: "CUDA_ERROR_INVALID_VALUE".into(),
-            number: 1,
-            detail: "invalid argument".into(),
-        };
-        assert_eq!(
-            error.to_string(),
-            "cuda: cuLaunchKernel for decode_f16_d128_h8 failed with CUDA_ERROR_INVALID_VALUE (1): \
-             invalid argument"
-        );
-        let error = Error::ForeignContext {
-            op: Op::Decode,
-            argument: "k_cache",
-        };
-        assert_eq!(
-            error.to_string(),
-            "decode: k_cache belongs to another CUDA context, must belong to the back end's"
-        );
-        let error = Error::SharedMemory {
-            entry: "decode_f16_d160_mma",
-            bytes: 86_016,
-            device: "T4".into(),
-            max: 65_536,
-        };
-        assert_eq!(
-            error.to_string(),
-            "cuda: decode_f16_d160_mma needs 86016 bytes of shared memory per block, T4 has at most \
-             65536"
-        );
-        let (op, argument) = (Op::Decode, "q");
-        let error = Error::ElementSize {
-            op,
-            argument,
-            found: 4,
-            expected: 2,
-        };
-        assert_eq!(
-            error.to_string(),
-            "decode: q has elements of 4 bytes, must have elements of 2"
-        );
-    }
-}
+mod tests;

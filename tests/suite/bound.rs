@@ -38,7 +38,7 @@ const LOG2: f64 = 8.0 * U;
 /// Error of an addition inside a tensor-core instruction: it may truncate.
 pub const TENSOR_ADD: f64 = 2.0 * U;
 /// Products of two errors, against errors of at most 2^-8.
-const SECOND_ORDER: f64 = 1.0 + 1.0 / 64.0;
+pub const SECOND_ORDER: f64 = 1.0 + 1.0 / 64.0;
 
 /// The order of a back end's additions.
 pub trait Order {
@@ -272,7 +272,9 @@ pub fn bounds(order: &dyn Order, plan: &Plan, seq: &Sequence, head: usize, row: 
     }
 }
 
-/// Unit roundoff of a storage type and half its smallest subnormal; f32 results are rounded already.
+/// Unit roundoff of a storage type, and the absolute error of a result near 0. f32 results are
+/// rounded already. f16 stores half its smallest subnormal off; f32 and bf16 may lose all below
+/// their smallest normal number, since `ex2.approx.ftz` gives 0 for weights below it.
 fn storage(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F32 => (0.0, 2f64.powi(-126)),

@@ -11,15 +11,16 @@ use crate::compare::within;
 use crate::device::{Device, decode_args};
 use crate::oracle;
 
-/// The contiguous twins of two decode entries: the same body, but for the table.
-const TWINS: &str = include_str!("../../cli/ptx/contiguous_f16_d128.ptx");
+/// The contiguous twin of `decode_f16_d128_mma`: the same body, but for the table.
+const TWIN: &str = include_str!("../../cli/ptx/contiguous_f16_d128.ptx");
 
-/// DESIGN.md: sectors of K and V, each once per head tile and CTA, against those requested.
+/// Sectors of K and V requested, against each once per head tile and CTA: a fiftieth for edges.
 const SECTORS_TO_LEAST: f64 = 1.02;
-/// DESIGN.md: warp instructions of the paged kernel against those of its twin. `mov` is not counted:
+/// Warp instructions of the paged kernel against those of its twin: paging may cost a twentieth. `mov` is not counted:
 /// PTX needs it to name registers anew, and ptxas drops it.
 const INSTRUCTIONS_TO_TWIN: f64 = 1.05;
-/// DESIGN.md: sectors of the paged kernel, the table's included, against those of its twin.
+/// Sectors of the paged kernel against those of its twin: at block size 16 an entry of the table, 4
+/// bytes, serves 8 KB, and a warp fetches a sector for 8 of them at best, for one at worst: 1/256.
 const SECTORS_TO_TWIN: f64 = 1.005;
 
 /// The fixed shapes: f16, head_dim 128, blocks of 16.
@@ -64,7 +65,7 @@ fn contiguous(batch: &Batch) -> Counters {
     // Nothing of the table may be looked at.
     args.block_table = 0;
     let entry = launch.entry.replace("decode", "contiguous");
-    let module = Module::parse(TWINS).unwrap();
+    let module = Module::parse(TWIN).unwrap();
     let report = device
         .launch(&module, &entry, &launch, LaunchArgs::Decode(args))
         .unwrap();

@@ -40,7 +40,7 @@ fn the_library_reference_equals_attention_over_logical_tokens() {
     }
 }
 
-/// DESIGN.md: for lengths up to 4096 and inputs in [−1, 1].
+/// What the library promises for lengths up to 4096 and inputs in [−1, 1].
 fn errors_stay_within_the_derived_bound_and_the_bound_within_the_design(backend: &dyn Backend) {
     for (dtype, design) in DTYPES.into_iter().zip([1e-5, 1e-3, 8e-3]) {
         for (head_dim, len) in [(32, 1), (64, 2), (128, 17), (256, 1000), (128, 4096)] {

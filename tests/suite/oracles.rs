@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, claims};
 use crate::batch::Batch;
-use crate::bound::bounds;
+use crate::bound::{SECOND_ORDER, bounds};
 use crate::case::{Case, Data};
 use crate::compare::{bits_eq, check, close_to_exact, decode, within};
 use crate::logical::{Logical, round};
@@ -167,8 +167,14 @@ fn merging_the_states_of_two_parts_gives_the_whole(backend: &dyn Backend) {
                 let lse_bound =
                     bound.lse + weight[0] * of_parts[0].lse + weight[1] * of_parts[1].lse;
                 let merged = top + sum.ln();
-                within("lse", (s, h, 0), found.lse[row], merged, lse_bound * 1.01)
-                    .map_err(|error| format!("{error}\n{case}"))?;
+                within(
+                    "lse",
+                    (s, h, 0),
+                    found.lse[row],
+                    merged,
+                    lse_bound * SECOND_ORDER,
+                )
+                .map_err(|error| format!("{error}\n{case}"))?;
                 for i in 0..d {
                     let at = row * d + i;
                     let out = [0, 1].map(|j| f64::from(outputs[j].out[at]));
@@ -177,8 +183,14 @@ fn merging_the_states_of_two_parts_gives_the_whole(backend: &dyn Backend) {
                         + weight[0] * of_parts[0].out[i]
                         + weight[1] * of_parts[1].out[i]
                         + weight_error * (out[0] - out[1]).abs();
-                    within("out", (s, h, i), found.out[at], merged, bound * 1.01)
-                        .map_err(|error| format!("{error}\n{case}"))?;
+                    within(
+                        "out",
+                        (s, h, i),
+                        found.out[at],
+                        merged,
+                        bound * SECOND_ORDER,
+                    )
+                    .map_err(|error| format!("{error}\n{case}"))?;
                 }
             }
         }

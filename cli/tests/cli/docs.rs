@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use crate::run;
 
 /// Documents with commands, relative to this crate.
-const DOCUMENTS: [&str; 3] = ["../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md"];
+const DOCUMENTS: [&str; 4] = [
+    "../README.md",
+    "../CONTRIBUTING.md",
+    "../CHANGELOG.md",
+    "../docs/performance.md",
+];
 
 fn read(path: &str) -> String {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
@@ -70,6 +75,7 @@ fn commands_of_the_binary_exist_with_their_options() {
         "demo",
         "ptx export",
         "ptx list",
+        "report",
         "sample",
         "simulate",
     ];

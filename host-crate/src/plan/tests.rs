@@ -204,7 +204,7 @@ fn grid_refusals_name_the_entry() {
     assert_eq!(
         error.to_string(),
         "plan: decode_f16_d128_mma would launch 1 sequences × 2 kv heads × 3 splits, must fit a \
-         CUDA grid"
+         grid of 2147483647 × 65535 × 65535"
     );
 }
 
