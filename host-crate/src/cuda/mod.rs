@@ -9,6 +9,44 @@
 //! and nowhere else, whatever the table and the lengths on the device hold; a table that is wrong
 //! makes them read what is not theirs, which the driver may report as an error of a later call. Where
 //! table and lengths are on the host too, [`crate::BlockTable::validate`] checks them.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use cust::memory::{CopyDestination, DeviceBuffer};
+//! use cust::stream::{Stream, StreamFlags};
+//! use paged_attention::cuda::*;
+//! use paged_attention::*;
+//!
+//! let context = cust::quick_init()?;
+//! let stream = Stream::new(StreamFlags::DEFAULT, None)?;
+//! let backend = CudaBackend::new(&context)?;
+//! // Once per configuration, batch size and capacity.
+//! let config = AttentionConfig::new(DType::F32, 8, 2, 64, 16);
+//! let plan = Plan::new(&config, 2, 64, SplitPolicy::Tokens(512), &backend.limits())?;
+//! let mut workspace = DeviceBuffer::<f32>::zeroed(plan.workspace_len())?;
+//! let q = DeviceBuffer::from_slice(&[0.1f32; 2 * 8 * 64])?;
+//! let k_cache = DeviceBuffer::from_slice(&vec![0.2f32; 13 * 2048])?;
+//! let v_cache = DeviceBuffer::from_slice(&vec![0.5f32; 13 * 2048])?;
+//! let mut out = DeviceBuffer::from_slice(&[0.0f32; 2 * 8 * 64])?;
+//! // Every step: 60 tokens lie in blocks 7, 1, 12, 4, and 5 tokens in block 3.
+//! let block_table = DeviceBuffer::from_slice(&[7, 1, 12, 4, 3, -1, -1, -1])?;
+//! let seq_lens = DeviceBuffer::from_slice(&[60, 5])?;
+//! let inputs = CudaInputs {
+//!     q: CudaRows::contiguous(&*q, 2, 8, 64),
+//!     k_cache: CudaCache::dense(&*k_cache, CacheLayout::Nhd, 13, 16, 2, 64),
+//!     v_cache: CudaCache::dense(&*v_cache, CacheLayout::Nhd, 13, 16, 2, 64),
+//!     block_table: CudaTable::new(&*block_table, 2, 4),
+//!     seq_lens: (&*seq_lens).into(),
+//! };
+//! let rows = CudaRowsMut::contiguous(&mut *out, 2, 8, 64);
+//! backend.decode(&stream, &plan, &inputs, rows, None, (&mut *workspace).into())?;
+//! stream.synchronize()?;
+//! let mut host = [0.0f32; 2 * 8 * 64];
+//! out.copy_to(&mut host)?;
+//! assert!((host[0] - 0.5).abs() < 1e-6);
+//! # Ok(())
+//! # }
+//! ```
 
 mod context;
 mod driver;
