@@ -56,7 +56,10 @@ fn files(set: &PtxSet) -> Table {
         table.row([
             name.into(),
             first.dtype.clone(),
-            first.head_dim.to_string(),
+            match first.head_dim {
+                0 => "any".into(),
+                head_dim => head_dim.to_string(),
+            },
             first.products.clone().unwrap_or_default(),
             tiles.join(", "),
             first.ptx_version.clone(),

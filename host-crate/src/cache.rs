@@ -1,5 +1,9 @@
 //! Operations on the cache besides attention: their views and checks, the same for every back end.
 
+mod launch;
+
+pub use launch::{CacheArgs, CacheLaunch, CacheSizes};
+
 use crate::checks::{Buffer, base_aligned, check_len, equal, reach, stride_aligned};
 use crate::views::{CacheShape, RowsShape};
 use crate::{
@@ -234,5 +238,7 @@ fn check_rows(
     base_aligned(op, argument, buffer)
 }
 
+#[cfg(all(test, feature = "emulator"))]
+mod device_tests;
 #[cfg(test)]
 mod tests;

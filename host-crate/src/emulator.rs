@@ -11,13 +11,13 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use ptx_emulator::{Launch as Geometry, Memory, Module, Options, Report};
 
-use crate::artefacts::PtxSet;
+use crate::artefacts::{CACHE_FILE, PtxSet};
 use crate::checks::equal;
 use crate::element::{bytes_of, bytes_of_mut};
 use crate::views::RowsShape;
 use crate::{
-    CacheView, DecodeInputs, DeviceCache, DeviceRows, DeviceTable, DeviceTensors, Element, Error,
-    Op, Plan, RowsViewMut,
+    CacheLaunch, CacheView, DecodeInputs, DeviceCache, DeviceRows, DeviceTable, DeviceTensors,
+    Element, Error, Op, Plan, RowsViewMut,
 };
 
 /// A set of artefacts, loaded into the emulator as far as it has been used.
@@ -150,6 +150,36 @@ impl Emulator {
         let decode = launches.decode.as_ref().map(run).transpose()?;
         let merge = launches.merge.as_ref().map(run).transpose()?;
         Ok(Reports { decode, merge })
+    }
+
+    /// Runs one launch of a cache kernel over buffers in emulated memory.
+    ///
+    /// # Errors
+    /// [`Error::EmulatorLoad`] where the set lacks the entry or its PTX cannot be executed,
+    /// [`Error::Emulated`] for a fault.
+    pub fn launch_cache(
+        &self,
+        memory: &Memory,
+        launch: &CacheLaunch,
+        options: &Options,
+    ) -> Result<Report, Error> {
+        let &CacheLaunch {
+            entry,
+            grid,
+            block,
+            args,
+        } = launch;
+        let module = self.module(CACHE_FILE, self.set.ptx(CACHE_FILE).unwrap_or(""))?;
+        let geometry = Geometry {
+            grid,
+            block,
+            shared_bytes: 0,
+        };
+        let report = module.launch(memory, entry, geometry, &args.to_bytes(), options);
+        report.map_err(|source| Error::Emulated {
+            subject: entry,
+            source,
+        })
     }
 
     fn module(&self, file: &str, text: &str) -> Result<Arc<Module>, Error> {

@@ -53,7 +53,7 @@ mod table;
 mod validate;
 mod views;
 
-pub use cache::CacheViewMut;
+pub use cache::{CacheArgs, CacheLaunch, CacheSizes, CacheViewMut};
 pub use config::{AttentionConfig, supports};
 pub use element::Element;
 pub use error::{Error, Op, Shape};

@@ -153,6 +153,150 @@ args_struct! {
     }
 }
 
+args_struct! {
+    /// Arguments of `reshape_and_cache`. Strides are in bytes, multiples of 16.
+    pub struct ReshapeAndCacheArgs {
+        /// New keys, `[num_tokens, num_kv_heads, head_dim]`.
+        pub k: u64,
+        /// New values, likewise.
+        pub v: u64,
+        /// Key cache.
+        pub k_cache: u64,
+        /// Value cache.
+        pub v_cache: u64,
+        /// Slots, i64 `[num_tokens]`: below 2^31; negative ones skip their row.
+        pub slot_mapping: u64,
+        /// Bytes from one token's row of `k` to the next.
+        pub k_token_stride: i64,
+        /// Bytes from one head's row of `k` to the next.
+        pub k_head_stride: i64,
+        /// Bytes from one token's row of `v` to the next.
+        pub v_token_stride: i64,
+        /// Bytes from one head's row of `v` to the next.
+        pub v_head_stride: i64,
+        /// Bytes from one block of the key cache to the next.
+        pub k_cache_block_stride: i64,
+        /// Bytes from one slot of the key cache to the next.
+        pub k_cache_token_stride: i64,
+        /// Bytes from one head of the key cache to the next.
+        pub k_cache_head_stride: i64,
+        /// Bytes from one block of the value cache to the next.
+        pub v_cache_block_stride: i64,
+        /// Bytes from one slot of the value cache to the next.
+        pub v_cache_token_stride: i64,
+        /// Bytes from one head of the value cache to the next.
+        pub v_cache_head_stride: i64,
+        /// Key/value heads.
+        pub num_kv_heads: u32,
+        /// 16-byte chunks per row: `head_dim * element size / 16`.
+        pub row_chunks: u32,
+        /// `magic` of the [`BlockDivisor`](crate::offsets::BlockDivisor) of `row_chunks`.
+        pub row_magic: u32,
+        /// `shift` of that divisor.
+        pub row_shift: u32,
+        /// Tokens per physical block, at least 1.
+        pub block_size: u32,
+        /// `magic` of the block size's divisor.
+        pub block_magic: u32,
+        /// `shift` of the block size's divisor.
+        pub block_shift: u32,
+        /// Zero; keeps the size a multiple of 8.
+        pub reserved: u32,
+    }
+}
+
+args_struct! {
+    /// Arguments of `copy_blocks`. Strides are in bytes, multiples of 16, the same for every cache.
+    pub struct CopyBlocksArgs {
+        /// Addresses of the caches, u64 `[num_caches]`.
+        pub caches: u64,
+        /// (source, destination) blocks, i64 `[num_pairs, 2]`.
+        pub pairs: u64,
+        /// Bytes from one block to the next.
+        pub block_stride: i64,
+        /// Bytes from one slot to the next.
+        pub token_stride: i64,
+        /// Bytes from one head to the next.
+        pub head_stride: i64,
+        /// 16-byte chunks per block: `block_size * num_kv_heads * row_chunks`, below 2^31.
+        pub block_chunks: u32,
+        /// Key/value heads.
+        pub num_kv_heads: u32,
+        /// `magic` of the divisor of `num_kv_heads`.
+        pub head_magic: u32,
+        /// `shift` of that divisor.
+        pub head_shift: u32,
+        /// 16-byte chunks per row: `head_dim * element size / 16`.
+        pub row_chunks: u32,
+        /// `magic` of the [`BlockDivisor`](crate::offsets::BlockDivisor) of `row_chunks`.
+        pub row_magic: u32,
+        /// `shift` of that divisor.
+        pub row_shift: u32,
+        /// Zero; keeps the size a multiple of 8.
+        pub reserved: u32,
+    }
+}
+
+args_struct! {
+    /// Arguments of `gather_cache`. Strides are in bytes, multiples of 16, unless said otherwise.
+    pub struct GatherCacheArgs {
+        /// Key cache.
+        pub k_cache: u64,
+        /// Value cache.
+        pub v_cache: u64,
+        /// Block table, i32 `[num_seqs, table_stride]`.
+        pub block_table: u64,
+        /// Where each sequence's rows start, i64 `[num_seqs + 1]`: 0, then the sums of the lengths.
+        pub starts: u64,
+        /// Gathered keys, `[starts[num_seqs], num_kv_heads, head_dim]`.
+        pub k: u64,
+        /// Gathered values, likewise.
+        pub v: u64,
+        /// Bytes from one block of the key cache to the next.
+        pub k_cache_block_stride: i64,
+        /// Bytes from one slot of the key cache to the next.
+        pub k_cache_token_stride: i64,
+        /// Bytes from one head of the key cache to the next.
+        pub k_cache_head_stride: i64,
+        /// Bytes from one block of the value cache to the next.
+        pub v_cache_block_stride: i64,
+        /// Bytes from one slot of the value cache to the next.
+        pub v_cache_token_stride: i64,
+        /// Bytes from one head of the value cache to the next.
+        pub v_cache_head_stride: i64,
+        /// Bytes from one token's row of `k` to the next.
+        pub k_token_stride: i64,
+        /// Bytes from one head's row of `k` to the next.
+        pub k_head_stride: i64,
+        /// Bytes from one token's row of `v` to the next.
+        pub v_token_stride: i64,
+        /// Bytes from one head's row of `v` to the next.
+        pub v_head_stride: i64,
+        /// Entries from one sequence's table row to the next.
+        pub table_stride: i64,
+        /// Key/value heads.
+        pub num_kv_heads: u32,
+        /// `magic` of the divisor of `num_kv_heads`.
+        pub head_magic: u32,
+        /// `shift` of that divisor.
+        pub head_shift: u32,
+        /// 16-byte chunks per row: `head_dim * element size / 16`.
+        pub row_chunks: u32,
+        /// `magic` of the [`BlockDivisor`](crate::offsets::BlockDivisor) of `row_chunks`.
+        pub row_magic: u32,
+        /// `shift` of that divisor.
+        pub row_shift: u32,
+        /// Tokens per physical block, at least 1.
+        pub block_size: u32,
+        /// `magic` of the block size's divisor.
+        pub block_magic: u32,
+        /// `shift` of the block size's divisor.
+        pub block_shift: u32,
+        /// Zero; keeps the size a multiple of 8.
+        pub reserved: u32,
+    }
+}
+
 const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<DecodeArgs>() == 200 && align_of::<DecodeArgs>() == 8);
@@ -161,6 +305,12 @@ const _: () = {
     assert!(offset_of!(DecodeArgs, num_splits) == 192);
     assert!(size_of::<MergeArgs>() == 72 && align_of::<MergeArgs>() == 8);
     assert!(offset_of!(MergeArgs, num_q_heads) == 56);
+    assert!(size_of::<ReshapeAndCacheArgs>() == 152 && align_of::<ReshapeAndCacheArgs>() == 8);
+    assert!(offset_of!(ReshapeAndCacheArgs, num_kv_heads) == 120);
+    assert!(size_of::<CopyBlocksArgs>() == 72 && align_of::<CopyBlocksArgs>() == 8);
+    assert!(offset_of!(CopyBlocksArgs, block_chunks) == 40);
+    assert!(size_of::<GatherCacheArgs>() == 176 && align_of::<GatherCacheArgs>() == 8);
+    assert!(offset_of!(GatherCacheArgs, table_stride) == 128);
 };
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The PTX entry points: one per row of the instantiation table, and the contiguous twin.
 
-use crate::abi::{DecodeArgs, MergeArgs};
+use crate::abi::{CopyBlocksArgs, DecodeArgs, GatherCacheArgs, MergeArgs, ReshapeAndCacheArgs};
 use crate::decode::decode;
 use crate::decode_mma::decode_mma;
 use crate::device::element::{Bf16, F16, F32};
@@ -69,6 +69,21 @@ macro_rules! entries {
     )* };
 }
 for_each_variant!(entries);
+
+macro_rules! cache_entry {
+    ($module:ident, $args:ident) => {
+        /// # Safety
+        #[doc = concat!("See [`crate::", stringify!($module), "`].")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $module(args: $args) {
+            // SAFETY: the launcher upholds the contract of the body.
+            unsafe { crate::$module::$module(&args) }
+        }
+    };
+}
+cache_entry!(reshape_and_cache, ReshapeAndCacheArgs);
+cache_entry!(copy_blocks, CopyBlocksArgs);
+cache_entry!(gather_cache, GatherCacheArgs);
 
 // The contiguous twin of one entry: a test artefact that shows what paging costs, not shipped.
 decode_entry!(TensorCore contiguous_f16_d128_mma, F16, Contiguous, 128, 16);

@@ -1,6 +1,6 @@
 //! Launch geometry of the kernels: grid, block and shared memory, once for host and device.
 
-use crate::variants::{DecodeKind, DecodeVariant};
+use crate::variants::{CacheKind, DecodeKind, DecodeVariant};
 
 /// Threads per warp.
 pub const WARP: u32 = 32;
@@ -17,6 +17,10 @@ pub const STAGES: u32 = 2;
 pub const MAX_SPLIT_TOKENS: u32 = 8192;
 /// Most splits per sequence. A lane of `merge` adds at most `MAX_SPLITS / WARPS` = 2048 terms in a chain.
 pub const MAX_SPLITS: u32 = 8192;
+/// 16-byte chunks of a block that one CTA of `copy_blocks` copies: 32 KiB.
+pub const COPY_SLICE: u32 = 2048;
+/// Tokens that one CTA of `gather_cache` copies.
+pub const GATHER_TOKENS: u32 = 16;
 /// Largest second and third grid dimension of any CUDA device.
 pub const MAX_GRID_YZ: u32 = 65_535;
 
@@ -274,6 +278,33 @@ pub const fn decode_grid_rule(kind: DecodeKind) -> &'static str {
 /// The grid rule of `merge` in words, for the manifest.
 pub const MERGE_GRID_RULE: &str = "[num_seqs, num_q_heads, 1]";
 
+/// Grid of a `reshape_and_cache` launch. `None` on overflow of a dimension.
+pub fn reshape_and_cache_grid(num_tokens: u32) -> Option<[u32; 3]> {
+    (num_tokens <= i32::MAX as u32).then_some([num_tokens, 2, 1])
+}
+
+/// Grid of a `copy_blocks` launch. `None` on overflow of a dimension.
+pub fn copy_blocks_grid(num_pairs: u32, num_caches: u32, block_chunks: u32) -> Option<[u32; 3]> {
+    let slices = block_chunks.div_ceil(COPY_SLICE);
+    let fits = num_pairs <= i32::MAX as u32 && num_caches.max(slices) <= MAX_GRID_YZ;
+    fits.then_some([num_pairs, num_caches, slices])
+}
+
+/// Grid of a `gather_cache` launch. `None` on overflow of a dimension.
+pub fn gather_cache_grid(num_seqs: u32, max_seq_len: u32) -> Option<[u32; 3]> {
+    let parts = max_seq_len.div_ceil(GATHER_TOKENS);
+    (num_seqs <= i32::MAX as u32 && parts <= MAX_GRID_YZ).then_some([num_seqs, parts, 2])
+}
+
+/// The grid rule of a cache entry in words, for the manifest.
+pub const fn cache_grid_rule(kind: CacheKind) -> &'static str {
+    match kind {
+        CacheKind::ReshapeAndCache => "[num_tokens, 2, 1]",
+        CacheKind::CopyBlocks => "[num_pairs, num_caches, ceil(block_chunks / 2048)]",
+        CacheKind::GatherCache => "[num_seqs, ceil(max_seq_len / 16), 2]",
+    }
+}
+
 const fn min(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
@@ -403,6 +434,18 @@ mod tests {
     fn chains_of_additions_stay_within_2048() {
         assert_eq!(MAX_SPLIT_TOKENS / WARPS, 2048);
         assert_eq!(MAX_SPLITS / WARPS, 2048);
+    }
+
+    #[test]
+    fn grids_of_the_cache_kernels_cover_all_and_fit() {
+        assert_eq!(reshape_and_cache_grid(70_000), Some([70_000, 2, 1]));
+        assert_eq!(copy_blocks_grid(3, 64, 2049), Some([3, 64, 2]));
+        assert_eq!(copy_blocks_grid(3, MAX_GRID_YZ + 1, 1), None);
+        assert_eq!(copy_blocks_grid(3, 1, COPY_SLICE * MAX_GRID_YZ + 1), None);
+        assert_eq!(gather_cache_grid(70_000, 17), Some([70_000, 2, 2]));
+        assert_eq!(gather_cache_grid(1, GATHER_TOKENS * MAX_GRID_YZ + 1), None);
+        assert!(cache_grid_rule(CacheKind::CopyBlocks).contains(" 2048)") && COPY_SLICE == 2048);
+        assert!(cache_grid_rule(CacheKind::GatherCache).contains(" 16)") && GATHER_TOKENS == 16);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub mod variants;
 #[cfg(target_arch = "nvptx64")]
 mod abi;
 #[cfg(target_arch = "nvptx64")]
+mod copy_blocks;
+#[cfg(target_arch = "nvptx64")]
 mod decode;
 #[cfg(target_arch = "nvptx64")]
 mod decode_mma;
@@ -54,11 +56,17 @@ mod device;
 #[cfg(target_arch = "nvptx64")]
 mod entries;
 #[cfg(target_arch = "nvptx64")]
+mod gather_cache;
+#[cfg(target_arch = "nvptx64")]
 mod geometry;
 #[cfg(target_arch = "nvptx64")]
 mod merge;
 #[cfg(target_arch = "nvptx64")]
 mod offsets;
+#[cfg(target_arch = "nvptx64")]
+mod reshape_and_cache;
+#[cfg(target_arch = "nvptx64")]
+mod rows;
 #[cfg(target_arch = "nvptx64")]
 mod softmax;
 #[cfg(target_arch = "nvptx64")]

@@ -81,6 +81,35 @@ pub struct MergeVariant {
     pub head_dim: u32,
 }
 
+/// What an entry for the cache does. It copies bytes: one entry serves every storage type and head dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheKind {
+    /// Writes new keys and values into their slots.
+    ReshapeAndCache,
+    /// Copies blocks.
+    CopyBlocks,
+    /// Gathers sequences into contiguous rows.
+    GatherCache,
+}
+
+impl CacheKind {
+    /// Every kind, in the order of the manifest.
+    pub const ALL: [CacheKind; 3] = [
+        CacheKind::ReshapeAndCache,
+        CacheKind::CopyBlocks,
+        CacheKind::GatherCache,
+    ];
+
+    /// Symbol in the PTX.
+    pub const fn entry(self) -> &'static str {
+        match self {
+            CacheKind::ReshapeAndCache => "reshape_and_cache",
+            CacheKind::CopyBlocks => "copy_blocks",
+            CacheKind::GatherCache => "gather_cache",
+        }
+    }
+}
+
 /// Calls `$then!` with every row: `dtype head_dim merge_entry [kind decode_entry heads_per_tile, ...]`.
 ///
 /// Head tiles of one row ascend; the planner takes the first that holds the group, else the last.

@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use paged_attention::artefacts::{Manifest, ManifestEntry, file_name};
-use paged_attention::kernels::variants::{DECODE, MERGE};
+use paged_attention::artefacts::{CACHE_FILE, Manifest, ManifestEntry, file_name};
+use paged_attention::kernels::variants::{CacheKind, DECODE, MERGE};
 
 use crate::command::root;
 use compiler::Compiler;
@@ -83,6 +83,17 @@ fn shipped(module: &Module, compiler: &str) -> Result<Set> {
             .push(variant.entry);
         entries.push(ManifestEntry::merge(
             variant,
+            module.version(),
+            module.target(),
+        ));
+    }
+    for kind in CacheKind::ALL {
+        files
+            .entry(CACHE_FILE.into())
+            .or_default()
+            .push(kind.entry());
+        entries.push(ManifestEntry::cache(
+            kind,
             module.version(),
             module.target(),
         ));
@@ -232,6 +243,7 @@ mod tests {
             .collect();
         let mut table: Vec<String> = DECODE.iter().map(|v| v.entry.to_string()).collect();
         table.extend(MERGE.iter().map(|v| v.entry.to_string()));
+        table.extend(CacheKind::ALL.iter().map(|kind| kind.entry().to_string()));
         found.sort();
         table.sort();
         assert_eq!(found, table);

@@ -15,6 +15,7 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("bf16_d64.ptx", include_str!("../../ptx/bf16_d64.ptx")),
     ("bf16_d80.ptx", include_str!("../../ptx/bf16_d80.ptx")),
     ("bf16_d96.ptx", include_str!("../../ptx/bf16_d96.ptx")),
+    ("cache.ptx", include_str!("../../ptx/cache.ptx")),
     ("f16_d112.ptx", include_str!("../../ptx/f16_d112.ptx")),
     ("f16_d120.ptx", include_str!("../../ptx/f16_d120.ptx")),
     ("f16_d128.ptx", include_str!("../../ptx/f16_d128.ptx")),

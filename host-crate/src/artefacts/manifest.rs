@@ -3,16 +3,22 @@
 use serde::{Deserialize, Serialize};
 
 use crate::DType;
-use crate::kernels::abi::{DecodeArgs, Field, MergeArgs};
-use crate::kernels::geometry::{
-    MERGE_GRID_RULE, THREADS, decode_grid_rule, decode_shared_bytes, merge_shared_bytes,
+use crate::kernels::abi::{
+    CopyBlocksArgs, DecodeArgs, Field, GatherCacheArgs, MergeArgs, ReshapeAndCacheArgs,
 };
-use crate::kernels::variants::{DecodeVariant, MergeVariant};
+use crate::kernels::geometry::{
+    MERGE_GRID_RULE, THREADS, cache_grid_rule, decode_grid_rule, decode_shared_bytes,
+    merge_shared_bytes,
+};
+use crate::kernels::variants::{CacheKind, DecodeVariant, MergeVariant};
 
 /// Name of the PTX file that holds the entries of a (dtype, head_dim).
 pub fn file_name(dtype: DType, head_dim: u32) -> String {
     format!("{}_d{head_dim}.ptx", dtype.name())
 }
+
+/// Name of the PTX file that holds the entries for the cache.
+pub const CACHE_FILE: &str = "cache.ptx";
 
 /// All that another language needs to launch the shipped kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +58,9 @@ pub struct ManifestEntry {
     /// Which units do a decode entry's products: `cuda cores` or `tensor cores`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub products: Option<String>,
-    /// Storage type of the tensors: `f32`, `f16` or `bf16`.
+    /// Storage type of the tensors: `f32`, `f16` or `bf16`; `any` for a cache entry.
     pub dtype: String,
-    /// Elements per head.
+    /// Elements per head; 0, for any, of a cache entry.
     pub head_dim: u32,
     /// Query heads per tile, the grid rule's `heads_per_tile`; 1 for a merge entry.
     pub heads_per_tile: u32,
@@ -134,6 +140,44 @@ impl ManifestEntry {
     }
 }
 
+impl ManifestEntry {
+    /// Likewise for a cache entry, which serves every storage type and head dim.
+    pub fn cache(cache: CacheKind, ptx_version: &str, target: &str) -> Self {
+        macro_rules! parameter {
+            ($args:ident) => {
+                Parameter::new(
+                    $args::NAME,
+                    size_of::<$args>(),
+                    align_of::<$args>(),
+                    $args::FIELDS,
+                )
+            };
+        }
+        let (kind, parameter) = match cache {
+            CacheKind::ReshapeAndCache => {
+                (EntryKind::ReshapeAndCache, parameter!(ReshapeAndCacheArgs))
+            }
+            CacheKind::CopyBlocks => (EntryKind::CopyBlocks, parameter!(CopyBlocksArgs)),
+            CacheKind::GatherCache => (EntryKind::GatherCache, parameter!(GatherCacheArgs)),
+        };
+        Self {
+            file: CACHE_FILE.into(),
+            symbol: cache.entry().into(),
+            kind,
+            products: None,
+            dtype: "any".into(),
+            head_dim: 0,
+            heads_per_tile: 1,
+            parameter,
+            grid: cache_grid_rule(cache).into(),
+            block: [THREADS, 1, 1],
+            shared_bytes: 0,
+            ptx_version: ptx_version.into(),
+            target: target.into(),
+        }
+    }
+}
+
 /// What an entry computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -142,6 +186,15 @@ pub enum EntryKind {
     Decode,
     /// Combination of the splits.
     Merge,
+    /// Writing new keys and values into the cache.
+    #[serde(rename = "reshape_and_cache")]
+    ReshapeAndCache,
+    /// Copying blocks of the cache.
+    #[serde(rename = "copy_blocks")]
+    CopyBlocks,
+    /// Gathering sequences into contiguous rows.
+    #[serde(rename = "gather_cache")]
+    GatherCache,
 }
 
 /// A struct passed by value as the entry's only parameter. Little endian, no padding.

@@ -9,7 +9,9 @@ mod manifest;
 mod requirements;
 mod set;
 
-pub use manifest::{EntryKind, Manifest, ManifestEntry, Parameter, ParameterField, file_name};
+pub use manifest::{
+    CACHE_FILE, EntryKind, Manifest, ManifestEntry, Parameter, ParameterField, file_name,
+};
 pub use set::{PlannedPtx, PtxSet};
 
 /// The manifest of the embedded set.

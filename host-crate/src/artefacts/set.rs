@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use super::embedded;
 use super::manifest::{Manifest, ManifestEntry};
 use crate::kernels::abi::ABI_VERSION;
-use crate::kernels::variants::{DECODE, MERGE};
+use crate::kernels::variants::{CacheKind, DECODE, MERGE};
 use crate::{Error, Plan};
 
 /// Name of the manifest in a folder of artefacts.
@@ -197,7 +197,10 @@ fn check_abi(entry: &ManifestEntry) -> Result<(), Error> {
     let expected = match (decode, merge) {
         (Some(v), _) => ManifestEntry::decode(v, version, target),
         (_, Some(v)) => ManifestEntry::merge(v, version, target),
-        _ => return Ok(()),
+        _ => match CacheKind::ALL.iter().find(|c| c.entry() == entry.symbol) {
+            Some(&cache) => ManifestEntry::cache(cache, version, target),
+            None => return Ok(()),
+        },
     };
     macro_rules! same {
         ($property:literal, $($field:ident).+) => {

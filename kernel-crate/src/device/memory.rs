@@ -30,6 +30,34 @@ pub unsafe fn load_i32(address: u64) -> i32 {
     value as i32
 }
 
+/// `ld.global.nc.b64`: one i64 that no thread of the grid writes.
+///
+/// # Safety
+/// `address` is that of a live, initialised, 8-byte aligned i64 in global memory.
+#[inline(always)]
+pub unsafe fn load_i64(address: u64) -> i64 {
+    let value: u64;
+    // SAFETY: by this function's contract.
+    unsafe {
+        asm!("ld.global.nc.b64 {}, [{}];", out(reg64) value, in(reg64) address,
+            options(pure, readonly, nostack));
+    }
+    value as i64
+}
+
+/// `st.global.v4.b32`.
+///
+/// # Safety
+/// `address` is a multiple of 16 in global memory, and this thread alone writes the 16 bytes there.
+#[inline(always)]
+pub unsafe fn store_16(address: u64, [a, b, c, d]: [u32; 4]) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        asm!("st.global.v4.b32 [{}], {{{}, {}, {}, {}}};", in(reg64) address,
+            in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack));
+    }
+}
+
 /// `ld.global.nc.v4.b32`: 16 bytes that no thread of the grid writes.
 ///
 /// # Safety
