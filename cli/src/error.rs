@@ -179,6 +179,16 @@ pub enum Error {
         max_len: usize,
     },
 
+    /// A number of the simulation outside its range.
+    #[error("simulate: {argument} = {value}, must be {min} to {max}{why}")]
+    SimulatedRange {
+        argument: &'static str,
+        value: usize,
+        min: usize,
+        max: usize,
+        why: &'static str,
+    },
+
     /// No memory.
     #[error("cannot allocate {bytes} bytes for {what}")]
     OutOfMemory { what: &'static str, bytes: usize },
@@ -192,8 +202,8 @@ pub enum Error {
 
     /// The result differs from the reference by more than rounding explains.
     #[error(
-        "check: {tensor}{index:?} = {found:e}, the reference is {expected:e}: the error {:e} exceeds the bound {bound:e}",
-        (found - expected).abs()
+        "check: {tensor}{index:?} = {found:e}, the reference is {expected:e}: {}",
+        past_bound((found - expected).abs(), *bound)
     )]
     PastBound {
         tensor: &'static str,
@@ -202,6 +212,17 @@ pub enum Error {
         expected: f64,
         bound: f64,
     },
+}
+
+/// What is wrong with an error; numbers too large for f32 have no bound.
+fn past_bound(error: f64, bound: f64) -> String {
+    if bound.is_finite() {
+        format!("the error {error:e} exceeds the bound {bound:e}")
+    } else {
+        format!(
+            "the error is {error:e}, and no bound can be derived: scores or values are too large"
+        )
+    }
 }
 
 impl Error {

@@ -9,7 +9,8 @@ use crate::{AttentionConfig, DecodeInputs, Element, Error, Op};
 pub struct Reference {
     /// Output, dense `[num_seqs, num_q_heads, head_dim]`.
     pub out: Vec<f64>,
-    /// Log-sum-exp (natural), `[num_seqs, num_q_heads]`; −∞ for a sequence of length 0.
+    /// Log-sum-exp (natural), `[num_seqs, num_q_heads]`; −∞ for a sequence of length 0 and where
+    /// every score is −∞ (the output is zeros then).
     pub lse: Vec<f64>,
     /// Σ p·|v| for every output element, like `out`: rounding errors are measured against it.
     pub abs_out: Vec<f64>,
@@ -54,7 +55,8 @@ pub fn decode<T: Element>(
                 x.push(f64::from(config.scale) * dot);
             }
 
-            let max = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            // Finite, so that scores of -inf weigh 0: where all are, the row is that of length 0.
+            let max = x.iter().copied().fold(f64::MIN, f64::max);
             let denominator: f64 = x.iter().map(|x| (x - max).exp()).sum();
             let mut out = vec![0.0; d];
             let mut abs_out = vec![0.0; d];
@@ -62,6 +64,9 @@ pub fn decode<T: Element>(
                 let entry = s * inputs.block_table.row_stride() + t / config.block_size;
                 let block = inputs.block_table.entries()[entry] as usize;
                 let slot = t % config.block_size;
+                if denominator == 0.0 {
+                    continue;
+                }
                 let p = (x - max).exp() / denominator;
                 for i in 0..d {
                     let v_at = block * v.strides().block

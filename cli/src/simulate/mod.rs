@@ -108,11 +108,14 @@ impl Trace {
 pub fn run(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), Error> {
     let machine = machine(args)?;
     let limit = args.latency.unwrap_or(5.0 * machine.least_latency());
-    fs::create_dir_all(&args.charts).map_err(Error::write(&args.charts))?;
     let traces = match args.trace {
         Some(trace) => vec![trace],
         None => vec![Trace::Sharegpt, Trace::Alpaca],
     };
+    for trace in &traces {
+        check_lengths(&trace.lengths(), args.max_len)?;
+    }
+    fs::create_dir_all(&args.charts).map_err(Error::write(&args.charts))?;
     report::introduce(args.preset.name(), &machine, limit, args.max_len, out)?;
 
     let bar = step_bar(
@@ -156,6 +159,24 @@ fn save(path: &Path, svg: Result<String, chart::Failure>) -> Result<(), Error> {
     let svg = svg.map_err(|error| Error::write(path)(io::Error::other(error.to_string())))?;
     output::write(path, |file| file.write_all(svg.as_bytes()))
 }
+/// Requests that a run may have: past this it takes hours.
+const MAX_REQUESTS: usize = 1_000_000;
+
+/// Lengths are drawn again where they exceed `max_len`: near or below the mean that would take for
+/// ever, and miss the mean.
+fn check_lengths(lengths: &trace::Lengths, max_len: usize) -> Result<(), Error> {
+    let min = (3.0 * (lengths.prompt + lengths.output)) as usize;
+    if max_len >= min {
+        return Ok(());
+    }
+    Err(Error::SimulatedRange {
+        argument: "--max-len",
+        value: max_len,
+        min,
+        max: 1 << 30,
+        why: ", three times the trace's mean length and more",
+    })
+}
 
 fn machine(args: &SimulateArgs) -> Result<Machine, Error> {
     let preset = args.preset.machine();
@@ -182,6 +203,15 @@ fn machine(args: &SimulateArgs) -> Result<Machine, Error> {
         if !(value > 0.0 && value.is_finite()) {
             return Err(Error::NotPositive { argument, value });
         }
+    }
+    if args.requests > MAX_REQUESTS {
+        return Err(Error::SimulatedRange {
+            argument: "--requests",
+            value: args.requests,
+            min: 1,
+            max: MAX_REQUESTS,
+            why: "",
+        });
     }
     // A region of the longest context must fit, after rounding up to a power of two.
     let (found, max) = (machine.capacity(), 1 << 30);

@@ -131,6 +131,7 @@ fn conclude(machine: &Machine, found: &[Found], usual: f64, out: &mut dyn Write)
     for baseline in found.iter().filter(|f| !f.policy.is_paged()) {
         let (name, ratio) = (baseline.policy.name(), usual / baseline.rate);
         let verdict = match ratio {
+            ratio if !ratio.is_finite() => "one of the two never reaches this latency",
             ratio if ratio < 2.0 => "below the paper's 2-4×",
             ratio if ratio > 4.0 => "above the paper's 2-4×",
             _ => "as in the paper, 2-4×",

@@ -98,5 +98,14 @@ fn simulate_refuses_numbers_that_make_no_machine() {
          1073741824, and --max-len must be at least 2"
     );
     assert!(refused("--max-len", "1").ends_with("--max-len must be at least 2"));
+    assert_eq!(
+        refused("--max-len", "512"),
+        "simulate: --max-len = 512, must be 1497 to 1073741824, three times the trace's mean length \
+         and more"
+    );
+    assert_eq!(
+        refused("--requests", "18446744073709551615"),
+        "simulate: --requests = 18446744073709551615, must be 1 to 1000000"
+    );
     assert_eq!(folder.names(), [""; 0]);
 }

@@ -261,7 +261,8 @@ pub(crate) unsafe fn write_row<T, Src>(
     T: Element,
     Src: Source<T>,
 {
-    let empty = job.len(seq) == 0;
+    // No token, or none with a score above -inf.
+    let empty = l == 0.0;
     // SAFETY: the caller's promise.
     unsafe {
         let out = job

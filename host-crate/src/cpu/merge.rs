@@ -38,6 +38,9 @@ pub(crate) unsafe fn merge_row<T, Src>(
         |max, s| if s[0] > max { s[0] } else { max },
     );
 
+    // A split whose scores are all -inf has that maximum, and weighs nothing.
+    let base = max.max(f32::MIN);
+
     let [total, run] = sums;
     total.clear();
     total.resize(d, 0.0);
@@ -47,7 +50,7 @@ pub(crate) unsafe fn merge_row<T, Src>(
         run.resize(d, 0.0);
         let mut run_l = 0.0;
         for (part, &[m, l]) in parts.chunks_exact(d).zip(states) {
-            let weight = exp2_one(m - max);
+            let weight = exp2_one(m - base);
             run_l += l * weight;
             for (sum, x) in run.iter_mut().zip(part) {
                 *sum += x * weight;

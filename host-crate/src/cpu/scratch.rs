@@ -152,7 +152,8 @@ impl Layout<'_> {
             let old = &mut self.total_states[quad];
             let (old_m, old_l) = (old.m[lane], old.l[lane]);
             let max = if m > old_m { m } else { old_m };
-            let (scale, old_scale) = (exp2_one(m - max), exp2_one(old_m - max));
+            let base = max.max(f32::MIN);
+            let (scale, old_scale) = (exp2_one(m - base), exp2_one(old_m - base));
             // Merging with an empty state changes no bit.
             let empty = old_l == 0.0;
             for j in 0..self.columns.vectors() {

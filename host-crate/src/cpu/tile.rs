@@ -210,11 +210,13 @@ unsafe fn softmax<S: Simd, const P: usize>(
         }
         let before = load_heads::<S, P>(&state.m);
         let max = S::max(before, max_of_heads::<S, P>(max));
-        let rescale = exp2::<S>(S::sub(before, max));
+        // Scores of -inf alone leave the maximum at -inf; minus something finite they weigh 0.
+        let base = S::max(max, S::splat(f32::MIN));
+        let rescale = exp2::<S>(S::sub(before, base));
 
         let mut sum = S::splat(0.0);
         for i in (0..len).step_by(S::LANES) {
-            let p = exp2::<S>(S::sub(S::load(scores.add(i)), max));
+            let p = exp2::<S>(S::sub(S::load(scores.add(i)), base));
             S::store(scores.add(i), p);
             sum = S::add(sum, p);
         }

@@ -3,6 +3,7 @@
 mod batch;
 mod bounds;
 mod exp2;
+mod infinities;
 mod invariance;
 
 use super::InstructionSet;
