@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: what continuous integration runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -44,6 +44,7 @@ pub fn run() -> Result<()> {
         "doc",
         cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    forget_packaged()?;
     let packages = PUBLISHED.map(|p| format!("-p {p}")).join(" ");
     let publish = format!("publish --dry-run --allow-dirty {packages}");
     step("publish --dry-run", &mut cargo(&publish))?;
@@ -68,6 +69,28 @@ pub fn run() -> Result<()> {
     step("recipes", &mut xtask("recipes")?)?;
     step("gpu-kit", &mut xtask("gpu-kit --run-emulated")?)?;
     println!("\nci: all checks passed");
+    Ok(())
+}
+
+/// Removes what an earlier dry run unpacked: cargo keeps it by name and version, and would verify
+/// the dependents of a package against its old source.
+fn forget_packaged() -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let sources = home.context("no home folder")?.join("registry/src");
+    let Ok(registries) = std::fs::read_dir(sources) else {
+        return Ok(());
+    };
+    for registry in registries {
+        let registry = registry?.path();
+        for package in PUBLISHED {
+            let unpacked = registry.join(format!("{package}-{}", env!("CARGO_PKG_VERSION")));
+            if unpacked.is_dir() {
+                std::fs::remove_dir_all(&unpacked)
+                    .with_context(|| format!("cannot remove {}", unpacked.display()))?;
+            }
+        }
+    }
     Ok(())
 }
 
