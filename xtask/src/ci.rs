@@ -47,7 +47,10 @@ pub fn run() -> Result<()> {
     forget_packaged()?;
     let packages = PUBLISHED.map(|p| format!("-p {p}")).join(" ");
     let publish = format!("publish --dry-run --allow-dirty {packages}");
-    step("publish --dry-run", &mut cargo(&publish))?;
+    step(
+        "publish --dry-run",
+        cargo(&publish).env("CARGO_TARGET_DIR", root().join(PUBLISH_TARGET)),
+    )?;
     step("ptx --check", &mut xtask("ptx --check")?)?;
     step("ptxas", &mut xtask("ptxas")?)?;
     step("ptx, fresh", xtask("ptx --out")?.arg(&fresh))?;
@@ -72,9 +75,17 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Removes what an earlier dry run unpacked: cargo keeps it by name and version, and would verify
-/// the dependents of a package against its old source.
+/// Target folder of the dry run of publishing, relative to the root.
+const PUBLISH_TARGET: &str = "target/publish";
+
+/// Removes what an earlier dry run unpacked and built: cargo keeps it by name and version, and would
+/// verify the dependents of a package against its old source.
 fn forget_packaged() -> Result<()> {
+    let built = root().join(PUBLISH_TARGET);
+    if built.is_dir() {
+        std::fs::remove_dir_all(&built)
+            .with_context(|| format!("cannot remove {}", built.display()))?;
+    }
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let sources = home.context("no home folder")?.join("registry/src");
