@@ -4,6 +4,7 @@ use crate::abi::{CopyBlocksArgs, DecodeArgs, GatherCacheArgs, MergeArgs, Reshape
 use crate::decode::decode;
 use crate::decode_mma::decode_mma;
 use crate::device::element::{Bf16, F16, F32};
+use crate::device::entry;
 use crate::geometry::{LaneMap, MMA_ROWS, TileMap};
 use crate::merge::merge;
 use crate::tokens::{Contiguous, Paged};
@@ -11,44 +12,46 @@ use crate::variants::{DType, for_each_variant};
 
 macro_rules! decode_entry {
     (CudaCore $entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
-        /// # Safety
-        /// See [`decode`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $entry(args: DecodeArgs) {
-            const MAP: LaneMap = LaneMap::new($d, DType::$dtype.bytes());
-            // SAFETY: the launcher upholds the contract of `decode`.
-            unsafe {
-                decode::<
-                    $dtype,
-                    $source,
-                    $d,
-                    { MAP.columns() as usize },
-                    $h,
-                    { MAP.steps },
-                    { MAP.batch($h) as usize },
-                    { MAP.rows_per_step },
-                >(&args)
+        entry! {
+            /// # Safety
+            /// See [`decode`].
+            unsafe fn $entry(args: DecodeArgs) {
+                const MAP: LaneMap = LaneMap::new($d, DType::$dtype.bytes());
+                // SAFETY: the launcher upholds the contract of `decode`.
+                unsafe {
+                    decode::<
+                        $dtype,
+                        $source,
+                        $d,
+                        { MAP.columns() as usize },
+                        $h,
+                        { MAP.steps },
+                        { MAP.batch($h) as usize },
+                        { MAP.rows_per_step },
+                    >(&args)
+                }
             }
         }
     };
     (TensorCore $entry:ident, $dtype:ident, $source:ident, $d:literal, $h:literal) => {
-        /// # Safety
-        /// See [`decode_mma`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $entry(args: DecodeArgs) {
-            const MAP: TileMap = TileMap::new($d);
-            const { assert!($h == MMA_ROWS) };
-            // SAFETY: the launcher upholds the contract of `decode_mma`.
-            unsafe {
-                decode_mma::<
-                    $dtype,
-                    $source,
-                    $d,
-                    { $d / 16 },
-                    { $d / 8 },
-                    { MAP.steps },
-                    { MAP.rows_per_step },
-                >(&args)
+        entry! {
+            /// # Safety
+            /// See [`decode_mma`].
+            unsafe fn $entry(args: DecodeArgs) {
+                const MAP: TileMap = TileMap::new($d);
+                const { assert!($h == MMA_ROWS) };
+                // SAFETY: the launcher upholds the contract of `decode_mma`.
+                unsafe {
+                    decode_mma::<
+                        $dtype,
+                        $source,
+                        $d,
+                        { $d / 16 },
+                        { $d / 8 },
+                        { MAP.steps },
+                        { MAP.rows_per_step },
+                    >(&args)
+                }
             }
         }
     };
@@ -58,13 +61,14 @@ macro_rules! entries {
     ($( $dtype:ident $d:literal $merge:ident [$( $kind:ident $decode:ident $h:literal ),*]; )*) => { $(
         $( decode_entry!($kind $decode, $dtype, Paged, $d, $h); )*
 
-        /// # Safety
-        /// See [`merge`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $merge(args: MergeArgs) {
-            const MAP: LaneMap = LaneMap::new($d, 4);
-            // SAFETY: the launcher upholds the contract of `merge`.
-            unsafe { merge::<$dtype, $d, { MAP.columns() as usize }, { MAP.rows_per_step }>(&args) }
+        entry! {
+            /// # Safety
+            /// See [`merge`].
+            unsafe fn $merge(args: MergeArgs) {
+                const MAP: LaneMap = LaneMap::new($d, 4);
+                // SAFETY: the launcher upholds the contract of `merge`.
+                unsafe { merge::<$dtype, $d, { MAP.columns() as usize }, { MAP.rows_per_step }>(&args) }
+            }
         }
     )* };
 }
@@ -72,12 +76,13 @@ for_each_variant!(entries);
 
 macro_rules! cache_entry {
     ($module:ident, $args:ident) => {
-        /// # Safety
-        #[doc = concat!("See [`crate::", stringify!($module), "`].")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $module(args: $args) {
-            // SAFETY: the launcher upholds the contract of the body.
-            unsafe { crate::$module::$module(&args) }
+        entry! {
+            /// # Safety
+            #[doc = concat!("See [`crate::", stringify!($module), "`].")]
+            unsafe fn $module(args: $args) {
+                // SAFETY: the launcher upholds the contract of the body.
+                unsafe { crate::$module::$module(&args) }
+            }
         }
     };
 }

@@ -1,11 +1,13 @@
 //! PagedAttention device kernels, and the ABI that host and device share.
 //!
 //! The crate compiles twice. For `nvptx64-nvidia-cuda` it becomes the PTX that the
-//! `paged-attention` crate ships. For the host it is plain safe `no_std` Rust without dependencies:
-//! argument structs ([`abi`]), launch geometry ([`geometry`]), the table of instantiations
-//! ([`variants`]) and the offset arithmetic ([`offsets`]), each defined once for both sides.
+//! `paged-attention` crate ships, under rustc's own back end or under rust-cuda. For the host it is
+//! plain safe `no_std` Rust without dependencies: argument structs ([`abi`]), launch geometry
+//! ([`geometry`]), the table of instantiations ([`variants`]) and the offset arithmetic
+//! ([`offsets`]), each defined once for both sides.
 //! Device-only code is absent from the host build.
-#![no_std]
+// rust-cuda says `no_std` by itself.
+#![cfg_attr(not(rust_cuda), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
     feature(
