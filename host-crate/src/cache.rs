@@ -1,5 +1,6 @@
 //! Operations on the cache besides attention: their views and checks, the same for every back end.
 
+mod contents;
 mod launch;
 
 pub use launch::{CacheArgs, CacheLaunch, CacheSizes};
@@ -72,24 +73,11 @@ pub(crate) fn validate_write<T: Element>(
     slot_mapping: &[i64],
 ) -> Result<(), Error> {
     let (op, shape) = (Op::ReshapeAndCache, cache.shape());
-    check_cache(op, Buffer::of(cache.data()), shape)?;
-    check_rows(op, "rows", Buffer::of(rows.data()), rows.shape(), shape)?;
-    let (slots, rows) = (slot_mapping.len(), rows.num_seqs());
-    if slots > rows {
-        return Err(Error::MoreSlotsThanRows { op, slots, rows });
-    }
-    let num_slots = shape.num_blocks.saturating_mul(shape.block_size);
-    let past = |&slot: &i64| usize::try_from(slot).is_ok_and(|slot| slot >= num_slots);
-    match slot_mapping.iter().position(past) {
-        None => Ok(()),
-        Some(index) => Err(Error::Slot {
-            op,
-            index,
-            value: slot_mapping[index],
-            num_blocks: shape.num_blocks,
-            block_size: shape.block_size,
-        }),
-    }
+    check_cache(op, "cache", Buffer::of(cache.data()), shape)?;
+    let row = (shape.num_kv_heads, shape.head_dim);
+    check_rows(op, "rows", Buffer::of(rows.data()), rows.shape(), row)?;
+    let (num_blocks, block_size) = (shape.num_blocks, shape.block_size);
+    contents::check_slots(slot_mapping, rows.num_seqs(), num_blocks, block_size)
 }
 
 /// Checks pairs of blocks; see [`crate::cpu::copy_blocks`].
@@ -99,48 +87,13 @@ pub(crate) fn validate_copy<T: Element>(
 ) -> Result<(), Error> {
     let op = Op::CopyBlocks;
     for cache in caches {
-        check_cache(op, Buffer::of(cache.data()), cache.shape())?;
+        check_cache(op, "cache", Buffer::of(cache.data()), cache.shape())?;
     }
     let num_blocks = caches.iter().map(|cache| cache.shape().num_blocks).min();
     let Some(num_blocks) = num_blocks else {
         return Ok(());
     };
-    // In which pair a block is the destination.
-    let mut written = std::collections::HashMap::new();
-    for (index, pair) in pairs.iter().enumerate() {
-        for (side, &value) in ["source", "destination"].into_iter().zip(pair) {
-            if usize::try_from(value).map_or(true, |block| block >= num_blocks) {
-                return Err(Error::PairBlock {
-                    op,
-                    index,
-                    side,
-                    value,
-                    num_blocks,
-                });
-            }
-        }
-        if let Some(other) = written.insert(pair[1], index) {
-            let block = pair[1];
-            return Err(Error::PairConflict {
-                op,
-                index,
-                other,
-                block,
-            });
-        }
-    }
-    // All pairs are copied at once, so none may read what another writes.
-    for (index, &[block, _]) in pairs.iter().enumerate() {
-        if let Some(&other) = written.get(&block) {
-            return Err(Error::PairConflict {
-                op,
-                index,
-                other,
-                block,
-            });
-        }
-    }
-    Ok(())
+    contents::check_pairs(pairs, num_blocks)
 }
 
 /// Checks a gathering; see [`crate::cpu::gather_cache`].
@@ -151,16 +104,22 @@ pub(crate) fn validate_gather<T: Element>(
     out: &RowsViewMut<'_, T>,
 ) -> Result<(), Error> {
     let (op, shape) = (Op::GatherCache, cache.shape());
-    check_cache(op, Buffer::of(cache.data()), shape)?;
+    check_cache(op, "cache", Buffer::of(cache.data()), shape)?;
     table.validate(op, seq_lens, shape.block_size, shape.num_blocks)?;
     // Lengths are i32 and not negative: no sum of them that fits a slice overflows.
     let tokens = seq_lens.iter().map(|&len| len as usize).sum();
     equal(op, "out", "num_tokens", out.num_seqs(), tokens)?;
-    check_rows(op, "out", Buffer::of(out.data()), out.shape(), shape)?;
+    let row = (shape.num_kv_heads, shape.head_dim);
+    check_rows(op, "out", Buffer::of(out.data()), out.shape(), row)?;
     crate::checks::check_rows_apart(op, out.shape())
 }
 
-fn check_cache(op: Op, buffer: Buffer, shape: CacheShape) -> Result<(), Error> {
+pub(crate) fn check_cache(
+    op: Op,
+    argument: &'static str,
+    buffer: Buffer,
+    shape: CacheShape,
+) -> Result<(), Error> {
     let CacheShape {
         num_blocks,
         block_size,
@@ -168,13 +127,13 @@ fn check_cache(op: Op, buffer: Buffer, shape: CacheShape) -> Result<(), Error> {
         head_dim,
         strides,
     } = shape;
-    for (argument, value) in [("block_size", block_size), ("num_blocks", num_blocks)] {
-        let (value, min, max) = (value as u64, u64::from(argument == "block_size"), 1 << 31);
+    for (size, value) in [("block_size", block_size), ("num_blocks", num_blocks)] {
+        let (value, min, max) = (value as u64, u64::from(size == "block_size"), 1 << 31);
         if !(min..max).contains(&value) {
             let max = max - 1;
             return Err(Error::OutOfRange {
                 op,
-                argument,
+                argument: size,
                 value,
                 min,
                 max,
@@ -182,10 +141,10 @@ fn check_cache(op: Op, buffer: Buffer, shape: CacheShape) -> Result<(), Error> {
         }
     }
     let bytes = buffer.element_bytes;
-    stride_aligned(op, "cache", "block", strides.block, bytes)?;
-    stride_aligned(op, "cache", "token", strides.token, bytes)?;
-    stride_aligned(op, "cache", "head", strides.head, bytes)?;
-    stride_aligned(op, "cache", "row", head_dim, bytes)?;
+    stride_aligned(op, argument, "block", strides.block, bytes)?;
+    stride_aligned(op, argument, "token", strides.token, bytes)?;
+    stride_aligned(op, argument, "head", strides.head, bytes)?;
+    stride_aligned(op, argument, "row", head_dim, bytes)?;
     let dims = [
         (num_blocks, strides.block),
         (block_size, strides.token),
@@ -200,25 +159,19 @@ fn check_cache(op: Op, buffer: Buffer, shape: CacheShape) -> Result<(), Error> {
         ("token_stride", strides.token),
         ("head_stride", strides.head),
     ];
-    check_len(op, "cache", buffer.len, reach(&dims, head_dim), &names)?;
-    base_aligned(op, "cache", buffer)
+    check_len(op, argument, buffer.len, reach(&dims, head_dim), &names)?;
+    base_aligned(op, argument, buffer)
 }
 
-fn check_rows(
+pub(crate) fn check_rows(
     op: Op,
     argument: &'static str,
     buffer: Buffer,
     rows: RowsShape,
-    cache: CacheShape,
+    (num_kv_heads, head_dim): (usize, usize),
 ) -> Result<(), Error> {
-    equal(
-        op,
-        argument,
-        "num_kv_heads",
-        rows.num_heads,
-        cache.num_kv_heads,
-    )?;
-    equal(op, argument, "head_dim", rows.head_dim, cache.head_dim)?;
+    equal(op, argument, "num_kv_heads", rows.num_heads, num_kv_heads)?;
+    equal(op, argument, "head_dim", rows.head_dim, head_dim)?;
     let bytes = buffer.element_bytes;
     stride_aligned(op, argument, "token", rows.token_stride, bytes)?;
     stride_aligned(op, argument, "head", rows.head_stride, bytes)?;

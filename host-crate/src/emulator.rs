@@ -155,7 +155,7 @@ impl Emulator {
     /// Runs one launch of a cache kernel over buffers in emulated memory.
     ///
     /// # Errors
-    /// [`Error::EmulatorLoad`] where the set lacks the entry or its PTX cannot be executed,
+    /// [`Error::MissingCacheEntry`], [`Error::EmulatorLoad`] where the PTX cannot be executed,
     /// [`Error::Emulated`] for a fault.
     pub fn launch_cache(
         &self,
@@ -169,7 +169,7 @@ impl Emulator {
             block,
             args,
         } = launch;
-        let module = self.module(CACHE_FILE, self.set.ptx(CACHE_FILE).unwrap_or(""))?;
+        let module = self.module(CACHE_FILE, self.set.for_cache()?)?;
         let geometry = Geometry {
             grid,
             block,

@@ -370,6 +370,21 @@ pub enum Error {
         block: i64,
     },
 
+    /// Caches of one call differ where they must not.
+    #[error("{op}: caches[{index}] has {property} {found}, must have {expected}")]
+    CacheMismatch {
+        /// The operation.
+        op: Op,
+        /// The cache.
+        index: usize,
+        /// What differs: a stride in elements, or the device address.
+        property: &'static str,
+        /// As found.
+        found: u64,
+        /// As wanted.
+        expected: u64,
+    },
+
     /// The workspace is shorter than [`crate::Plan::workspace_bytes`].
     #[error("{op}: the workspace holds {found} bytes, must hold at least {needed}")]
     WorkspaceTooSmall {
@@ -565,6 +580,13 @@ pub enum Error {
         dtype: DType,
         /// Elements per head.
         head_dim: u32,
+    },
+
+    /// The artefacts lack an entry of the cache operations.
+    #[error("ptx: the manifest lists no entry {symbol}, must list it for operations on the cache")]
+    MissingCacheEntry {
+        /// The entry.
+        symbol: &'static str,
     },
 }
 

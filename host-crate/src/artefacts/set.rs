@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use super::embedded;
-use super::manifest::{Manifest, ManifestEntry};
+use super::manifest::{CACHE_FILE, Manifest, ManifestEntry};
 use crate::kernels::abi::ABI_VERSION;
 use crate::kernels::variants::{CacheKind, DECODE, MERGE};
 use crate::{Error, Plan};
@@ -131,6 +131,19 @@ impl PtxSet {
             decode,
             merge,
         })
+    }
+
+    /// The PTX that runs the operations on the cache, in the file [`CACHE_FILE`].
+    ///
+    /// # Errors
+    /// [`Error::MissingCacheEntry`] if the set lacks one of their entries.
+    pub fn for_cache(&self) -> Result<&str, Error> {
+        for symbol in CacheKind::ALL.map(CacheKind::entry) {
+            if self.entry(symbol).is_none() {
+                return Err(Error::MissingCacheEntry { symbol });
+            }
+        }
+        Ok(self.ptx(CACHE_FILE).unwrap_or(""))
     }
 }
 
@@ -327,6 +340,16 @@ mod tests {
         let found = set.for_plan(&found).unwrap();
         assert_eq!((found.file, found.decode.head_dim), ("f32_d32.ptx", 32));
         assert!(found.text.starts_with("//\n.version"));
+        let error = set.for_cache().unwrap_err();
+        let symbol = "reshape_and_cache";
+        assert_eq!(error, Error::MissingCacheEntry { symbol });
+        assert_eq!(
+            error.to_string(),
+            "ptx: the manifest lists no entry reshape_and_cache, must list it for operations on the \
+             cache"
+        );
+        let text = PtxSet::embedded().for_cache().unwrap();
+        assert!(text.contains(".entry gather_cache"));
 
         let other = plan(crate::AttentionConfig {
             head_dim: 64,

@@ -118,9 +118,29 @@ impl CacheSizes {
         self.num_blocks
     }
 
+    /// Storage type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Slots per block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Key/value heads.
+    pub fn num_kv_heads(&self) -> usize {
+        self.num_kv_heads
+    }
+
+    /// Elements per head.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
     /// The launch that writes K and V of `num_tokens` rows into the slots of `slot_mapping`, i64
-    /// `[num_tokens]` on the device; none without tokens. Slots are the caller's to check: each is
-    /// negative or below `num_blocks * block_size`.
+    /// `[num_tokens]` on the device; none without tokens. Slots are the caller's to check, see
+    /// [`CacheSizes::check_slots`].
     ///
     /// # Errors
     /// [`Error::NullPointer`], [`Error::BaseNotAligned`], [`Error::StrideNotAligned`],
@@ -178,8 +198,8 @@ impl CacheSizes {
 
     /// The launch that copies `num_pairs` blocks within each of `num_caches` caches of these sizes
     /// and strides: `caches` is u64 `[num_caches]` and `pairs` i64 `[num_pairs, 2]`, both on the
-    /// device; none if there is nothing to copy. What the pairs hold is the caller's to check, as
-    /// [`crate::cpu::copy_blocks`] does.
+    /// device; none if there is nothing to copy. What the pairs hold is the caller's to check, see
+    /// [`CacheSizes::check_pairs`].
     ///
     /// # Errors
     /// As for [`CacheSizes::reshape_and_cache`].
@@ -221,7 +241,7 @@ impl CacheSizes {
     }
 
     /// The launch that gathers K and V of `num_seqs` sequences of at most `max_seq_len` tokens:
-    /// `starts` is i64 `[num_seqs + 1]` on the device, 0 and then the sums of the lengths; none if
+    /// `starts` is i64 `[num_seqs + 1]` on the device, see [`CacheSizes::starts`]; none if
     /// there is nothing to gather. Lengths and live table entries are the caller's to check, as
     /// [`crate::BlockTable::validate`] does.
     ///

@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use cust::error::CudaError;
 use cust::sys::{CUcontext, CUfunction, CUmodule, CUstream};
 
-use crate::Error;
+use crate::{CacheArgs, CacheLaunch, Error, Launch, LaunchArgs};
 
 unsafe extern "C" {
     fn cuCtxGetDevice(device: *mut c_int) -> u32;
@@ -110,6 +110,64 @@ fn text(number: u32, of: unsafe extern "C" fn(u32, *mut *const c_char) -> u32) -
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
+}
+
+/// What the driver is told of a launch, besides function and stream.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    entry: &'static str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    /// The entry's single parameter.
+    args: *const c_void,
+    borrow: PhantomData<&'a ()>,
+}
+
+impl<'a> From<&'a Launch> for Call<'a> {
+    fn from(launch: &'a Launch) -> Self {
+        let &Launch {
+            entry,
+            grid,
+            block,
+            shared_bytes,
+            ref args,
+        } = launch;
+        Self {
+            entry,
+            grid,
+            block,
+            shared_bytes,
+            args: match args {
+                LaunchArgs::Decode(args) => std::ptr::from_ref(args).cast(),
+                LaunchArgs::Merge(args) => std::ptr::from_ref(args).cast(),
+            },
+            borrow: PhantomData,
+        }
+    }
+}
+
+impl<'a> From<&'a CacheLaunch> for Call<'a> {
+    fn from(launch: &'a CacheLaunch) -> Self {
+        let &CacheLaunch {
+            entry,
+            grid,
+            block,
+            ref args,
+        } = launch;
+        Self {
+            entry,
+            grid,
+            block,
+            shared_bytes: 0,
+            args: match args {
+                CacheArgs::ReshapeAndCache(args) => std::ptr::from_ref(args).cast(),
+                CacheArgs::CopyBlocks(args) => std::ptr::from_ref(args).cast(),
+                CacheArgs::GatherCache(args) => std::ptr::from_ref(args).cast(),
+            },
+            borrow: PhantomData,
+        }
+    }
 }
 
 /// A context that is current on this thread until dropped; not `Send`, since the stack of contexts is
@@ -227,27 +285,26 @@ impl Current {
     /// The one place where kernels are launched.
     ///
     /// # Safety
-    /// - `function` is the entry of `launch` in the current context, and `stream` is of that context.
-    /// - The addresses in `launch.args` reach as far as its strides and sizes say, in memory of that
-    ///   context, and stay so until the launch has run. Live table entries and lengths are in range.
+    /// - `function` is the entry of `call` in the current context, and `stream` is of that context.
+    /// - The addresses in the call's argument reach as far as its strides and sizes say, in memory of
+    ///   that context, and stay so until the launch has run. Live table entries and lengths, slots,
+    ///   pairs and starts are in range.
     pub(super) unsafe fn launch(
         &self,
         function: CUfunction,
         stream: CUstream,
-        launch: &crate::Launch,
+        call: Call<'_>,
     ) -> Result<(), Error> {
-        let crate::Launch {
+        let Call {
             entry,
             grid,
             block,
             shared_bytes,
             args,
-        } = launch;
+            borrow: _,
+        } = call;
         // The driver copies the struct during the call and does not write to it.
-        let mut params = [match args {
-            crate::LaunchArgs::Decode(args) => std::ptr::from_ref(args).cast_mut().cast(),
-            crate::LaunchArgs::Merge(args) => std::ptr::from_ref(args).cast_mut().cast(),
-        }];
+        let mut params = [args.cast_mut()];
         // SAFETY: the caller's promise; `params` holds one pointer to the entry's single parameter,
         // whose layout the artefacts were checked to share.
         let number = unsafe {
@@ -259,7 +316,7 @@ impl Current {
                 block[0],
                 block[1],
                 block[2],
-                *shared_bytes,
+                shared_bytes,
                 stream,
                 params.as_mut_ptr(),
                 null_mut(),

@@ -1,4 +1,4 @@
-//! The kernels of one (dtype, head_dim), loaded into a context.
+//! The kernels of one PTX file, loaded into a context.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cust::sys::{CUfunction, CUmodule};
 
 use super::context::ContextRef;
-use crate::artefacts::{ManifestEntry, PlannedPtx};
-use crate::{Error, Launch};
+use crate::Error;
+use crate::artefacts::{ManifestEntry, PtxSet};
 
 /// Dynamic shared memory that needs no permission.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
@@ -27,21 +27,21 @@ unsafe impl Send for Kernels {}
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
-    /// Loads a PTX file with all of its entries.
-    pub(super) fn load<'a>(
-        context: &Arc<ContextRef>,
-        planned: &PlannedPtx<'_>,
-        entries: impl Iterator<Item = &'a ManifestEntry>,
-    ) -> Result<Self, Error> {
+    /// Loads a file of a set with all of its entries.
+    pub(super) fn load(context: &Arc<ContextRef>, set: &PtxSet, file: &str) -> Result<Self, Error> {
         let info = context.info();
-        planned
-            .decode
-            .check_device(&info.name, info.capability, info.driver)?;
+        let entries = || {
+            let entries = set.manifest().entries.iter();
+            entries.filter(|entry| entry.file == file)
+        };
+        for entry in entries() {
+            entry.check_device(&info.name, info.capability, info.driver)?;
+        }
         let current = context.current()?;
         // A NUL cannot be PTX; the driver names the place where its text ends.
-        let ptx =
-            CString::new(planned.text.split('\0').next().unwrap_or_default()).unwrap_or_default();
-        let module = current.load(planned.file, &ptx)?;
+        let text = set.ptx(file).unwrap_or("").split('\0').next();
+        let ptx = CString::new(text.unwrap_or("")).unwrap_or_default();
+        let module = current.load(file, &ptx)?;
         // From here on dropping unloads the module.
         let mut kernels = Self {
             module,
@@ -50,7 +50,7 @@ impl Kernels {
         };
         // What the device has no room for cannot be launched, and must not keep the rest from it.
         let fits = |entry: &&ManifestEntry| entry.shared_bytes <= info.shared_per_block;
-        for entry in entries.filter(fits) {
+        for entry in entries().filter(fits) {
             let symbol = CString::new(entry.symbol.as_str()).unwrap_or_default();
             // SAFETY: `module` was loaded into the current context above.
             let function = unsafe { current.function(module, &entry.symbol, &symbol) }?;
@@ -63,11 +63,11 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// The function of a launch's entry.
-    pub(super) fn function(&self, launch: &Launch) -> Option<CUfunction> {
+    /// The function of an entry.
+    pub(super) fn function(&self, entry: &str) -> Option<CUfunction> {
         self.functions
             .iter()
-            .find(|(symbol, _)| symbol == launch.entry)
+            .find(|(symbol, _)| symbol == entry)
             .map(|&(_, f)| f)
     }
 }

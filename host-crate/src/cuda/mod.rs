@@ -48,10 +48,12 @@
 //! # }
 //! ```
 
+mod cache;
 mod context;
 mod driver;
 mod host;
 mod kernels;
+mod operands;
 mod tensors;
 
 use std::borrow::Cow;
@@ -62,8 +64,10 @@ use cust::context::Context;
 use cust::stream::Stream;
 use cust::sys::{CUcontext, CUstream};
 
+pub use operands::{CudaCacheTable, CudaLengths, CudaPairs, CudaSlots};
 pub use tensors::{
-    CudaBuffer, CudaBufferMut, CudaCache, CudaInputs, CudaRows, CudaRowsMut, CudaTable,
+    CudaBuffer, CudaBufferMut, CudaCache, CudaCacheMut, CudaInputs, CudaRows, CudaRowsMut,
+    CudaTable,
 };
 
 use crate::artefacts::PtxSet;
@@ -75,6 +79,7 @@ use crate::{
     DeviceTensors, Error, Op, Plan, supports,
 };
 use context::ContextRef;
+use driver::Current;
 use kernels::Kernels;
 
 const OP: Op = Op::Decode;
@@ -82,6 +87,8 @@ const OP: Op = Op::Decode;
 /// The kernels in one CUDA context.
 pub struct CudaBackend {
     kernels: Mutex<BTreeMap<(DType, usize), Arc<Kernels>>>,
+    /// Of the operations on the cache.
+    cache_kernels: Mutex<Option<Arc<Kernels>>>,
     set: Cow<'static, PtxSet>,
     context: Arc<ContextRef>,
 }
@@ -124,6 +131,7 @@ impl CudaBackend {
     pub fn with_ptx(self, set: PtxSet) -> Self {
         Self {
             kernels: Mutex::default(),
+            cache_kernels: Mutex::default(),
             set: Cow::Owned(set),
             context: self.context,
         }
@@ -132,6 +140,7 @@ impl CudaBackend {
     fn with(context: ContextRef, set: Cow<'static, PtxSet>) -> Self {
         Self {
             kernels: Mutex::default(),
+            cache_kernels: Mutex::default(),
             set,
             context: Arc::new(context),
         }
@@ -238,12 +247,7 @@ impl CudaBackend {
         let kernels = self.kernels(plan)?;
         let current = self.context.current()?;
         // SAFETY: the caller's promise on the stream.
-        if unsafe { current.stream_context(stream) }? != self.context.handle() {
-            return Err(Error::ForeignContext {
-                op: OP,
-                argument: "the stream",
-            });
-        }
+        unsafe { self.own_stream(&current, OP, stream) }?;
         for launch in launches.iter() {
             let symbol = launch.entry;
             let (dtype, head_dim) = (plan.config().dtype, plan.config().head_dim as u32);
@@ -252,10 +256,10 @@ impl CudaBackend {
                 dtype,
                 head_dim,
             };
-            let function = kernels.function(launch).ok_or(missing)?;
+            let function = kernels.function(symbol).ok_or(missing)?;
             // SAFETY: `kernels` is loaded into this context, which is current, and so is the
             // stream's; the rest is the caller's promise.
-            unsafe { current.launch(function, stream, launch) }?;
+            unsafe { current.launch(function, stream, launch.into()) }?;
         }
         Ok(())
     }
@@ -271,13 +275,8 @@ impl CudaBackend {
         if let Some(kernels) = loaded.get(&key) {
             return Ok(Arc::clone(kernels));
         }
-        let planned = self.set.for_plan(plan)?;
-        let of_file = |entry: &&_| -> bool {
-            let entry: &crate::artefacts::ManifestEntry = entry;
-            entry.file == planned.file
-        };
-        let entries = self.set.manifest().entries.iter().filter(of_file);
-        let kernels = Arc::new(Kernels::load(&self.context, &planned, entries)?);
+        let file = self.set.for_plan(plan)?.file;
+        let kernels = Arc::new(Kernels::load(&self.context, &self.set, file)?);
         loaded.insert(key, Arc::clone(&kernels));
         Ok(kernels)
     }
@@ -300,18 +299,8 @@ impl CudaBackend {
         } = inputs;
         let (config, num_seqs) = (plan.config(), plan.num_seqs());
         let element = config.dtype.bytes() as usize;
-        let element_size = |argument, buffer: &Buffer, expected| {
-            let found = buffer.element_bytes;
-            if found == expected {
-                return Ok(());
-            }
-            Err(Error::ElementSize {
-                op: OP,
-                argument,
-                found,
-                expected,
-            })
-        };
+        let element_size =
+            |argument, buffer: &Buffer, expected| element_size(OP, argument, buffer, expected);
         element_size("q", &q.data.buffer, element)?;
         element_size("k_cache", &k_cache.data.buffer, element)?;
         element_size("v_cache", &v_cache.data.buffer, element)?;
@@ -350,27 +339,17 @@ impl CudaBackend {
         ];
         let current = self.context.current()?;
         for (argument, buffer) in buffers {
-            let Some(buffer) = buffer.filter(|buffer| buffer.len > 0) else {
-                continue;
-            };
-            let owner = current.pointer_context(argument, buffer.address)?;
-            // Memory of a stream-ordered pool belongs to the device, not to a context.
-            if !owner.is_null() && owner != self.context.handle() {
-                return Err(Error::ForeignContext { op: OP, argument });
+            if let Some(buffer) = buffer {
+                self.own_buffer(&current, OP, argument, buffer)?;
             }
         }
-        // An empty cache has no address, and the kernels read nothing of it.
-        let address = |buffer: &Buffer| match buffer.len {
-            0 => ALIGNMENT as u64,
-            _ => buffer.address,
-        };
         let rows = |buffer: &Buffer, shape: crate::views::RowsShape| DeviceRows {
             address: buffer.address,
             token_stride: shape.token_stride,
             head_stride: shape.head_stride,
         };
         let cache = |cache: &CudaCache<'_>| DeviceCache {
-            address: address(&cache.data.buffer),
+            address: address_of(&cache.data.buffer),
             strides: cache.shape.strides,
         };
         Ok(DeviceTensors {
@@ -378,7 +357,7 @@ impl CudaBackend {
             k_cache: cache(k_cache),
             v_cache: cache(v_cache),
             block_table: DeviceTable {
-                address: address(&block_table.data.buffer),
+                address: address_of(&block_table.data.buffer),
                 row_stride: block_table.rows.2,
             },
             seq_lens: seq_lens.buffer.address,
@@ -386,5 +365,63 @@ impl CudaBackend {
             lse: lse.map(|lse| lse.buffer.address),
             workspace: workspace.buffer.address,
         })
+    }
+
+    /// Refuses a stream of another context.
+    ///
+    /// # Safety
+    /// `stream` is a live stream or 0.
+    unsafe fn own_stream(&self, current: &Current, op: Op, stream: CUstream) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        if unsafe { current.stream_context(stream) }? == self.context.handle() {
+            return Ok(());
+        }
+        let argument = "the stream";
+        Err(Error::ForeignContext { op, argument })
+    }
+
+    /// Refuses a buffer of another context.
+    fn own_buffer(
+        &self,
+        current: &Current,
+        op: Op,
+        argument: &'static str,
+        buffer: &Buffer,
+    ) -> Result<(), Error> {
+        if buffer.len == 0 {
+            return Ok(());
+        }
+        let owner = current.pointer_context(argument, buffer.address)?;
+        // Memory of a stream-ordered pool belongs to the device, not to a context.
+        if owner.is_null() || owner == self.context.handle() {
+            return Ok(());
+        }
+        Err(Error::ForeignContext { op, argument })
+    }
+}
+
+fn element_size(
+    op: Op,
+    argument: &'static str,
+    buffer: &Buffer,
+    expected: usize,
+) -> Result<(), Error> {
+    let found = buffer.element_bytes;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::ElementSize {
+        op,
+        argument,
+        found,
+        expected,
+    })
+}
+
+/// An empty cache or table has no address, and the kernels read nothing of it.
+fn address_of(buffer: &Buffer) -> u64 {
+    match buffer.len {
+        0 => ALIGNMENT as u64,
+        _ => buffer.address,
     }
 }

@@ -112,56 +112,66 @@ rows!(
     CudaRowsMut, CudaBufferMut
 );
 
-/// A key or value cache.
-#[derive(Debug)]
-pub struct CudaCache<'a> {
-    pub(super) data: CudaBuffer<'a>,
-    pub(super) shape: CacheShape,
-}
-
-impl<'a> CudaCache<'a> {
-    /// A dense cache in the given order of dimensions.
-    pub fn dense(
-        data: impl Into<CudaBuffer<'a>>,
-        layout: CacheLayout,
-        num_blocks: usize,
-        block_size: usize,
-        num_kv_heads: usize,
-        head_dim: usize,
-    ) -> Self {
-        let strides = layout.strides(block_size, num_kv_heads, head_dim);
-        Self::with_strides(
-            data,
-            num_blocks,
-            block_size,
-            num_kv_heads,
-            head_dim,
-            strides,
-        )
-    }
-
-    /// A strided cache, strides in elements.
-    pub fn with_strides(
-        data: impl Into<CudaBuffer<'a>>,
-        num_blocks: usize,
-        block_size: usize,
-        num_kv_heads: usize,
-        head_dim: usize,
-        strides: CacheStrides,
-    ) -> Self {
-        let shape = CacheShape {
-            num_blocks,
-            block_size,
-            num_kv_heads,
-            head_dim,
-            strides,
-        };
-        Self {
-            data: data.into(),
-            shape,
+macro_rules! cache {
+    ($(#[$doc:meta])* $cache:ident, $buffer:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $cache<'a> {
+            pub(super) data: $buffer<'a>,
+            pub(super) shape: CacheShape,
         }
-    }
+
+        impl<'a> $cache<'a> {
+            /// A dense cache in the given order of dimensions.
+            pub fn dense(
+                data: impl Into<$buffer<'a>>,
+                layout: CacheLayout,
+                num_blocks: usize,
+                block_size: usize,
+                num_kv_heads: usize,
+                head_dim: usize,
+            ) -> Self {
+                let strides = layout.strides(block_size, num_kv_heads, head_dim);
+                Self::with_strides(
+                    data,
+                    num_blocks,
+                    block_size,
+                    num_kv_heads,
+                    head_dim,
+                    strides,
+                )
+            }
+
+            /// A strided cache, strides in elements.
+            pub fn with_strides(
+                data: impl Into<$buffer<'a>>,
+                num_blocks: usize,
+                block_size: usize,
+                num_kv_heads: usize,
+                head_dim: usize,
+                strides: CacheStrides,
+            ) -> Self {
+                let shape = CacheShape {
+                    num_blocks,
+                    block_size,
+                    num_kv_heads,
+                    head_dim,
+                    strides,
+                };
+                Self { data: data.into(), shape }
+            }
+        }
+    };
 }
+cache!(
+    /// A key or value cache.
+    CudaCache, CudaBuffer
+);
+cache!(
+    /// A key or value cache to write to. The halves of one pool `[num_blocks, 2, …]` are two slices
+    /// of it, from [`DeviceSlice::index`].
+    CudaCacheMut, CudaBufferMut
+);
 
 /// A block table of i32 or u32 entries, `[num_seqs, max_blocks_per_seq]`.
 #[derive(Debug)]
@@ -208,4 +218,10 @@ pub struct CudaInputs<'a> {
     pub block_table: CudaTable<'a>,
     /// Lengths in tokens, i32 or u32 `[num_seqs]`.
     pub seq_lens: CudaBuffer<'a>,
+}
+
+impl CudaCacheMut<'_> {
+    pub(super) fn address(&self) -> u64 {
+        self.data.buffer.address
+    }
 }

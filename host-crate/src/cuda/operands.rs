@@ -1,0 +1,312 @@
+//! Integers of the cache operations on the device, of which this module alone writes the contents.
+//!
+//! Slots, pairs, addresses and starts decide where a kernel writes. They are checked on the host and
+//! copied by `set`, so that a launch needs no look at them, no copy and no allocation.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy};
+
+use super::context::ContextRef;
+use super::driver::cust_error;
+use super::{CudaBackend, CudaCacheMut};
+use crate::checks::check_len;
+use crate::{CacheSizes, Error, Op};
+
+/// A buffer in a back end's context, which ends it, too.
+struct Held<T: DeviceCopy> {
+    argument: &'static str,
+    buffer: ManuallyDrop<DeviceBuffer<T>>,
+    context: Arc<ContextRef>,
+}
+
+impl<T: DeviceCopy> Held<T> {
+    /// A buffer with these values, one at least: none has no address.
+    fn new(
+        context: &Arc<ContextRef>,
+        argument: &'static str,
+        values: &[T],
+        none: T,
+    ) -> Result<Self, Error> {
+        let context = Arc::clone(context);
+        let current = context.current()?;
+        let buffer = match values {
+            [] => DeviceBuffer::from_slice(&[none]),
+            values => DeviceBuffer::from_slice(values),
+        };
+        drop(current);
+        let failed = |error| cust_error("cuMemAlloc or cuMemcpyHtoD", argument, error);
+        Ok(Self {
+            argument,
+            buffer: ManuallyDrop::new(buffer.map_err(failed)?),
+            context,
+        })
+    }
+
+    /// Replaces the first values, if `wait` after everything that has been launched.
+    fn set(&mut self, values: &[T], wait: bool) -> Result<(), Error> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let current = self.context.current()?;
+        if wait {
+            current.synchronize()?;
+        }
+        let copied = self.buffer.index(..values.len()).copy_from(values);
+        copied.map_err(|error| cust_error("cuMemcpyHtoD", self.argument, error))
+    }
+
+    fn address(&self) -> u64 {
+        self.buffer.as_device_ptr().as_raw()
+    }
+
+    fn check_context(&self, op: Op, context: &ContextRef) -> Result<(), Error> {
+        if self.context.handle() == context.handle() {
+            return Ok(());
+        }
+        let argument = self.argument;
+        Err(Error::ForeignContext { op, argument })
+    }
+}
+
+impl<T: DeviceCopy> Drop for Held<T> {
+    fn drop(&mut self) {
+        // Without its context the buffer cannot be freed; it ends with the context then.
+        if let Ok(_current) = self.context.current() {
+            // SAFETY: dropped here and nowhere else, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.buffer) };
+        }
+    }
+}
+
+fn check_room(
+    op: Op,
+    argument: &'static str,
+    capacity: usize,
+    count: (&'static str, usize),
+) -> Result<(), Error> {
+    check_len(op, argument, capacity, Some(count.1), &[count])
+}
+
+/// The slots of [`CudaBackend::reshape_and_cache`], from [`CudaBackend::slots`].
+pub struct CudaSlots {
+    held: Held<i64>,
+    sizes: CacheSizes,
+    /// As on the device: what is not set is skipped.
+    slots: Vec<i64>,
+    len: usize,
+}
+
+impl CudaSlots {
+    /// Replaces the slots, at once: launches that have not run yet see the new ones. Beyond them the
+    /// capacity is filled with −1, so that a captured call can be replayed with fewer slots.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] for more slots than the capacity, [`Error::Slot`] past the cache;
+    /// [`Error::Driver`].
+    pub fn set(&mut self, slot_mapping: &[i64]) -> Result<(), Error> {
+        let (capacity, len) = (self.slots.len(), slot_mapping.len());
+        check_room(
+            Op::ReshapeAndCache,
+            "slot_mapping",
+            capacity,
+            ("slots", len),
+        )?;
+        self.sizes.check_slots(len, slot_mapping)?;
+        self.slots.fill(-1);
+        self.slots[..len].copy_from_slice(slot_mapping);
+        self.len = len;
+        self.held.set(&self.slots, false)
+    }
+
+    /// Slots set last.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none are set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn sizes(&self) -> &CacheSizes {
+        &self.sizes
+    }
+
+    pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
+        self.held.check_context(Op::ReshapeAndCache, context)?;
+        Ok(self.held.address())
+    }
+}
+
+/// The pairs of [`CudaBackend::copy_blocks`], from [`CudaBackend::pairs`].
+pub struct CudaPairs {
+    held: Held<i64>,
+    sizes: CacheSizes,
+    capacity: usize,
+    len: usize,
+}
+
+impl CudaPairs {
+    /// Replaces the pairs, at once: launches that have not run yet see the new ones.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] for more pairs than the capacity; what [`CacheSizes::check_pairs`]
+    /// refuses; [`Error::Driver`].
+    pub fn set(&mut self, pairs: &[[i64; 2]]) -> Result<(), Error> {
+        let count = ("pairs", pairs.len());
+        check_room(Op::CopyBlocks, "pairs", self.capacity, count)?;
+        self.sizes.check_pairs(pairs)?;
+        self.len = pairs.len();
+        self.held.set(pairs.as_flattened(), false)
+    }
+
+    /// Pairs set last.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none are set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn sizes(&self) -> &CacheSizes {
+        &self.sizes
+    }
+
+    pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
+        self.held.check_context(Op::CopyBlocks, context)?;
+        Ok(self.held.address())
+    }
+}
+
+/// The addresses of the caches of [`CudaBackend::copy_blocks`], from [`CudaBackend::cache_table`].
+pub struct CudaCacheTable {
+    held: Held<u64>,
+    addresses: Vec<u64>,
+}
+
+impl CudaCacheTable {
+    /// The addresses, in order.
+    pub(super) fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
+        self.held.check_context(Op::CopyBlocks, context)?;
+        Ok(self.held.address())
+    }
+}
+
+/// The lengths of [`CudaBackend::gather_cache`], from [`CudaBackend::lengths`].
+pub struct CudaLengths {
+    /// 0 and the sums of the lengths.
+    held: Held<i64>,
+    capacity: usize,
+    num_seqs: usize,
+    num_tokens: usize,
+    /// The longest sequence and its length.
+    longest: (usize, i32),
+}
+
+impl CudaLengths {
+    /// Replaces the lengths. Waits for everything that has been launched in the context, since the
+    /// sums say where the rows are written.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] for more lengths than the capacity, [`Error::NegativeSeqLen`];
+    /// [`Error::Driver`].
+    pub fn set(&mut self, seq_lens: &[i32]) -> Result<(), Error> {
+        let count = ("num_seqs", seq_lens.len());
+        check_room(Op::GatherCache, "seq_lens", self.capacity, count)?;
+        let starts = CacheSizes::starts(seq_lens)?;
+        // Nothing is set if the copy fails half-way.
+        self.num_seqs = 0;
+        self.held.set(&starts, true)?;
+        self.num_seqs = seq_lens.len();
+        self.num_tokens = starts[seq_lens.len()] as usize;
+        let longest = seq_lens.iter().copied().enumerate();
+        self.longest = longest.max_by_key(|&(_, len)| len).unwrap_or((0, 0));
+        Ok(())
+    }
+
+    /// Sequences set last.
+    pub fn num_seqs(&self) -> usize {
+        self.num_seqs
+    }
+
+    /// The sum of the lengths.
+    pub fn num_tokens(&self) -> usize {
+        self.num_tokens
+    }
+
+    pub(super) fn longest(&self) -> (usize, i32) {
+        self.longest
+    }
+
+    pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
+        self.held.check_context(Op::GatherCache, context)?;
+        Ok(self.held.address())
+    }
+}
+
+impl CudaBackend {
+    /// Room on the device for up to `capacity` slots of caches of these sizes; none are set.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn slots(&self, sizes: &CacheSizes, capacity: usize) -> Result<CudaSlots, Error> {
+        let slots = vec![-1; capacity];
+        Ok(CudaSlots {
+            held: Held::new(&self.context, "slot_mapping", &slots, -1)?,
+            sizes: *sizes,
+            slots,
+            len: 0,
+        })
+    }
+
+    /// Room on the device for up to `capacity` pairs of blocks of caches of these sizes; none are
+    /// set.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn pairs(&self, sizes: &CacheSizes, capacity: usize) -> Result<CudaPairs, Error> {
+        let zeros = vec![0; capacity.saturating_mul(2)];
+        Ok(CudaPairs {
+            held: Held::new(&self.context, "pairs", &zeros, 0)?,
+            sizes: *sizes,
+            capacity,
+            len: 0,
+        })
+    }
+
+    /// Room on the device for the lengths of up to `max_seqs` sequences; none are set.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn lengths(&self, max_seqs: usize) -> Result<CudaLengths, Error> {
+        let zeros = vec![0; max_seqs.saturating_add(1)];
+        Ok(CudaLengths {
+            held: Held::new(&self.context, "seq_lens", &zeros, 0)?,
+            capacity: max_seqs,
+            num_seqs: 0,
+            num_tokens: 0,
+            longest: (0, 0),
+        })
+    }
+
+    /// The addresses of the caches of one model, for instance K and V of every layer, on the device.
+    /// They are written once; each call takes the caches themselves again.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]. Shapes are checked by [`CudaBackend::copy_blocks`].
+    pub fn cache_table(&self, caches: &[CudaCacheMut<'_>]) -> Result<CudaCacheTable, Error> {
+        let addresses: Vec<u64> = caches.iter().map(CudaCacheMut::address).collect();
+        Ok(CudaCacheTable {
+            held: Held::new(&self.context, "caches", &addresses, 0)?,
+            addresses,
+        })
+    }
+}
