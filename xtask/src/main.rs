@@ -2,6 +2,7 @@
 
 mod ci;
 mod command;
+mod compare;
 mod cuda_emulated;
 mod gpu_kit;
 mod ptx;
@@ -27,6 +28,8 @@ enum Command {
     Ptxas(ptxas::Args),
     /// Print what the main loops issue per byte of K and V, in machine code.
     Sass(sass::Args),
+    /// Print what ptxas makes of each entry of the default set and of rust-cuda's.
+    Compare(compare::Args),
     /// Run a cargo command with the emulated CUDA driver, to link and to run.
     CudaEmulated(cuda_emulated::Args),
     /// Make a folder that checks and measures the kernels on a machine with only an NVIDIA driver.
@@ -42,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
         Command::Sass(args) => sass::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::CudaEmulated(args) => cuda_emulated::run(&args),
         Command::GpuKit(args) => gpu_kit::run(&args),
         Command::Recipes => recipes::run(),

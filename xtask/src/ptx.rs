@@ -3,6 +3,7 @@
 mod compiler;
 #[cfg(test)]
 mod convergence;
+mod rust_cuda;
 mod source_hash;
 mod split;
 
@@ -16,17 +17,30 @@ use paged_attention::kernels::variants::{CacheKind, DECODE, MERGE};
 
 use crate::command::root;
 use compiler::Compiler;
+use rust_cuda::RustCuda;
 use split::Module;
 
 /// Arguments of `cargo xtask ptx`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The compiler: rustc's own NVPTX back end writes host-crate/ptx/, rust-cuda its folder rust-cuda/.
+    #[arg(long, value_enum, default_value_t = Backend::Rustc)]
+    backend: Backend,
     /// Write nothing; fail if a rebuild differs from what is committed.
     #[arg(long)]
     check: bool,
     /// Write the set into this folder instead (manifest.json and PTX, nothing else).
     #[arg(long, value_name = "DIR", conflicts_with = "check")]
     out: Option<PathBuf>,
+}
+
+/// What makes the PTX.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Backend {
+    /// rustc's own NVPTX back end.
+    Rustc,
+    /// rust-cuda's back end on libnvvm.
+    RustCuda,
 }
 
 /// Files of a set by name, the manifest among them.
@@ -37,6 +51,9 @@ const TWIN: &str = "contiguous_f16_d128.ptx";
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
+    if args.backend == Backend::RustCuda {
+        return run_rust_cuda(args);
+    }
     let compiler = Compiler::find()?;
     println!("compiler: {}", compiler.version());
     let text = compiler.compile()?;
@@ -59,6 +76,20 @@ pub fn run(args: &Args) -> Result<()> {
         embedded(&set),
     )?;
     report(&dir, &set)
+}
+
+fn run_rust_cuda(args: &Args) -> Result<()> {
+    ensure!(
+        !args.check,
+        "--check rebuilds the default set; rust-cuda's is checked by the tests that run it"
+    );
+    let (text, compiler) = RustCuda::find()?.compile()?;
+    println!("compiler: {compiler}");
+    let set = shipped(&Module::parse(&text)?, &compiler)?;
+    let committed = root().join("host-crate/ptx/rust-cuda");
+    let dir = args.out.as_ref().unwrap_or(&committed);
+    write_set(dir, &set)?;
+    report(dir, &set)
 }
 
 /// One file per (dtype, head_dim) with its decode and merge entries, and the manifest.

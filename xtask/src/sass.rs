@@ -133,6 +133,25 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Main loops' instructions per byte of K and V for up to 16 query heads of a group, by entry of the
+/// file. An entry in whose code no such loop is recognised is left out.
+pub fn instructions_per_byte<'v>(
+    ptxas: &Path,
+    nvdisasm: &Path,
+    file: &Path,
+    variants: &[&'v DecodeVariant],
+) -> Result<BTreeMap<&'v str, f64>> {
+    if variants.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let text = disassemble(ptxas, nvdisasm, file)?;
+    let figure = |variant: &&'v DecodeVariant| {
+        let main = main_loop(&text, variant).ok()?;
+        Some((variant.entry, per_byte(variant, main, 1)))
+    };
+    Ok(variants.iter().filter_map(figure).collect())
+}
+
 /// Registers per thread by entry and architecture.
 fn registers(ptxas: &Path, file: &Path) -> Result<BTreeMap<String, BTreeMap<&'static str, u32>>> {
     let mut table: BTreeMap<String, BTreeMap<_, _>> = BTreeMap::new();
