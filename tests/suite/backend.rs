@@ -12,6 +12,8 @@ pub mod cuda;
 mod ptx;
 
 pub use cpu::{Cpu, contiguous};
+#[cfg(any(feature = "cuda", feature = "rust-cuda-ptx"))]
+pub use ptx::Set;
 pub use ptx::{KernelOrder, Ptx, ptx};
 
 /// Dense results, widened.
@@ -30,6 +32,11 @@ pub trait Backend: Sync {
 
     /// The order of its additions, for the error bound.
     fn order(&self) -> &dyn Order;
+
+    /// Random cases to run of a property that has `usual` by default.
+    fn cases(&self, usual: u32) -> u32 {
+        usual
+    }
 
     /// Runs a batch into an output that holds NaN before.
     fn decode(&self, batch: &Batch) -> Result<Output, Error>;
@@ -56,23 +63,43 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
-/// One test per back end and function of this module's `fn(&dyn Backend)`: `cpu::name`, `ptx::name`,
-/// and with the feature `cuda` also `cuda::name`.
+/// One test per back end and function of this module's `fn(&dyn Backend)`: `cpu::name`, and for each
+/// set of PTX `ptx_default::name` and `ptx_rust_cuda::name`, and with the feature `cuda` also
+/// `cuda_default::name` and `cuda_rust_cuda::name`.
 macro_rules! claims {
     ($( $(#[$attribute:meta])* $name:ident ),* $(,)?) => {
         mod cpu {
             $( #[test] $(#[$attribute])* fn $name() { super::$name(&crate::backend::Cpu) } )*
         }
-        mod ptx {
-            $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::ptx()) } )*
-        }
+        crate::backend::sets! { $( $(#[$attribute])* $name ),* }
         #[cfg(feature = "cuda")]
-        mod cuda {
+        mod cuda_default {
             $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::cuda::cuda()) } )*
+        }
+        #[cfg(all(feature = "cuda", feature = "rust-cuda-ptx"))]
+        mod cuda_rust_cuda {
+            use crate::backend::{Set, cuda::cuda_with};
+            $( #[test] $(#[$attribute])* fn $name() { super::$name(cuda_with(Set::RustCuda)) } )*
         }
     };
 }
 pub(crate) use claims;
+
+/// One test per set of PTX and function of this module's `fn(&'static Ptx)`: `ptx_default::name` and
+/// `ptx_rust_cuda::name`.
+macro_rules! sets {
+    ($( $(#[$attribute:meta])* $name:ident ),* $(,)?) => {
+        mod ptx_default {
+            $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::ptx()) } )*
+        }
+        #[cfg(feature = "rust-cuda-ptx")]
+        mod ptx_rust_cuda {
+            use crate::backend::Set;
+            $( #[test] $(#[$attribute])* fn $name() { super::$name(Set::RustCuda.ptx()) } )*
+        }
+    };
+}
+pub(crate) use sets;
 
 /// Gives `run` an output view full of NaN, and takes the rows out of it; what lies between the rows
 /// must not have been touched.

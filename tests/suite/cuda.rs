@@ -12,7 +12,7 @@ use paged_attention::cuda::CudaBackend;
 use paged_attention::kernels::variants::{DECODE, MERGE};
 use paged_attention::{DType, DeviceTensors, Error, Op, RowsViewMut};
 
-use crate::backend::cuda::{Tensors, cuda, decode, get, put, stream};
+use crate::backend::cuda::{Cuda, Tensors, cuda, decode, get, put, stream};
 use crate::backend::{Backend, DTYPES, Output};
 use crate::batch::Batch;
 use crate::case::{Case, Pool};
@@ -34,7 +34,19 @@ fn untouched(tensors: &Tensors<f32>) -> bool {
 }
 
 #[test]
-fn every_entry_is_right() {
+fn every_entry_of_the_default_set_is_right() {
+    every_entry_is_right(cuda());
+}
+
+#[cfg(feature = "rust-cuda-ptx")]
+#[test]
+fn every_entry_of_the_rust_cuda_set_is_right() {
+    every_entry_is_right(crate::backend::cuda::cuda_with(
+        crate::backend::Set::RustCuda,
+    ));
+}
+
+fn every_entry_is_right(cuda: &Cuda) {
     // As in `entries`: head groups that reach each head tile.
     let mut run = BTreeSet::new();
     for variant in DECODE {
@@ -45,10 +57,10 @@ fn every_entry_is_right() {
         for (q, kv) in [(2, 2), (11, 1), (24, 1), (40, 1)] {
             let case = Case::new(variant.dtype, variant.head_dim as usize, &[5, 35, 0]);
             let batch = Batch::new(&case.heads(q, kv).split(16));
-            let output = cuda()
+            let output = cuda
                 .decode(&batch)
                 .unwrap_or_else(|e| panic!("{e}\n{}", batch.case));
-            close_to_exact(cuda(), &batch, &output).unwrap_or_else(|e| panic!("{e}"));
+            close_to_exact(cuda, &batch, &output).unwrap_or_else(|e| panic!("{e}"));
             entries.insert(batch.plan.decode_variant().entry);
             entries.insert(batch.plan.merge_variant().entry);
         }
@@ -299,6 +311,10 @@ fn ptx_newer_than_the_driver_is_refused_with_both_versions() {
     let artefacts = Artefacts::new("newer-ptx", |_, text| {
         text.replace(".version 7.0", ".version 9.99")
             .replace("\"ptx_version\": \"7.0\"", "\"ptx_version\": \"9.99\"")
+            .replace(
+                "\"cuda\": \"11.0\",\n    \"linux\": 450",
+                "\"cuda\": \"13.99\"",
+            )
     });
     let backend = artefacts.backend();
     let (major, minor) = backend.driver_version();

@@ -3,7 +3,7 @@
 use paged_attention::{CacheLayout, DType, LaunchArgs};
 use ptx_emulator::{Counters, Module};
 
-use crate::backend::{KernelOrder, ptx};
+use crate::backend::{KernelOrder, Ptx, ptx, sets};
 use crate::batch::Batch;
 use crate::bound::bounds;
 use crate::case::Case;
@@ -36,9 +36,11 @@ fn shapes() -> [Case; 3] {
     ]
 }
 
-/// Counters of the decode launch of the shipped kernel.
-fn paged(batch: &Batch) -> Counters {
-    let (_, reports) = ptx().reports(batch).unwrap();
+sets!(keys_and_values_are_requested_once);
+
+/// Counters of the decode launch of a set's kernel.
+fn paged(ptx: &Ptx, batch: &Batch) -> Counters {
+    let (_, reports) = ptx.reports(batch).unwrap();
     reports.decode.unwrap().counters
 }
 
@@ -107,8 +109,7 @@ fn table(paged: &Counters, twin: &Counters) -> String {
     text
 }
 
-#[test]
-fn keys_and_values_are_requested_once() {
+fn keys_and_values_are_requested_once(ptx: &Ptx) {
     for case in shapes() {
         for order in [CacheLayout::Nhd, CacheLayout::Hnd] {
             for split in [512, 8192] {
@@ -118,7 +119,7 @@ fn keys_and_values_are_requested_once() {
                 }
                 .split(split);
                 let batch = Batch::new(&case);
-                let counters = paged(&batch);
+                let counters = paged(ptx, &batch);
                 for name in ["k_cache", "v_cache"] {
                     let counts = counters.allocations[name];
                     let ratio = counts.loaded as f64 / counts.loaded_per_block as f64;
@@ -145,7 +146,7 @@ fn misses(shapes: &[Case], misses: impl Fn(&Counters, &Counters) -> bool) -> Str
     for case in shapes {
         for split in [512, 8192] {
             let batch = Batch::new(&case.clone().split(split));
-            let (paged, twin) = (paged(&batch), contiguous(&batch));
+            let (paged, twin) = (paged(ptx(), &batch), contiguous(&batch));
             let text = format!(
                 "{} query heads on {}, lengths {:?}, splits of {split}: warp instructions {:.4} \
                  (without moves {:.4}), sectors {:.4} of the twin's\n{}",

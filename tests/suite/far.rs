@@ -9,7 +9,7 @@ use paged_attention::{
 };
 use ptx_emulator::Module;
 
-use crate::backend::{Backend, Cpu, KernelOrder, ptx};
+use crate::backend::{Backend, Cpu, KernelOrder, Ptx, sets};
 use crate::batch::Batch;
 use crate::case::Case;
 use crate::compare::within;
@@ -78,11 +78,12 @@ fn compare(order: &dyn bound::Order, batch: &Batch, out: &[f32]) {
     }
 }
 
-#[test]
-fn ptx_offsets_pass_2_to_the_31_and_32() {
+sets!(offsets_pass_2_to_the_31_and_32);
+
+fn offsets_pass_2_to_the_31_and_32(ptx: &Ptx) {
     for variant in DECODE.iter().filter(|v| [64, 120].contains(&v.head_dim)) {
-        let file = &ptx().set().entry(variant.entry).unwrap().file;
-        let module = Module::parse(ptx().set().ptx(file).unwrap()).unwrap();
+        let file = &ptx.set().entry(variant.entry).unwrap().file;
+        let module = Module::parse(ptx.set().ptx(file).unwrap()).unwrap();
         for place in PLACES {
             decode(&module, variant, place)
                 .unwrap_or_else(|error| panic!("{}, {place:?}: {error}", variant.entry));

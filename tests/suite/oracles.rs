@@ -51,7 +51,7 @@ fn compare_with(
 }
 
 fn a_query_of_zeros_gives_the_mean_of_the_visible_values(backend: &dyn Backend) {
-    forall(CASES, nonempty_case(), |case| {
+    forall(backend.cases(CASES), nonempty_case(), |case| {
         let case = case.data(Data::ZeroQuery);
         compare_with(backend, &case, |batch, s, h, i| {
             let seq = &batch.logical.seqs[s];
@@ -65,7 +65,7 @@ fn a_query_of_zeros_gives_the_mean_of_the_visible_values(backend: &dyn Backend) 
 
 fn constant_values_come_out_unchanged(backend: &dyn Backend) {
     for constant in [1.0, -0.7, 3e-4] {
-        forall(CASES / 2, nonempty_case(), |case| {
+        forall(backend.cases(CASES / 2), nonempty_case(), |case| {
             let case = case.data(Data::ConstantValues(constant));
             let exact = f64::from(round(case.dtype, constant));
             compare_with(backend, &case, |_, _, _, _| exact)
@@ -74,7 +74,7 @@ fn constant_values_come_out_unchanged(backend: &dyn Backend) {
 }
 
 fn relabelling_the_blocks_changes_no_bit(backend: &dyn Backend) {
-    forall(CASES, nonempty_case(), |case| {
+    forall(backend.cases(CASES), nonempty_case(), |case| {
         let expected = decode(backend, &Batch::new(&case))?;
         let relabelled = Case {
             block_seed: case.block_seed + 1,
@@ -87,7 +87,7 @@ fn relabelling_the_blocks_changes_no_bit(backend: &dyn Backend) {
 }
 
 fn other_block_sizes_and_splits_stay_within_the_bound(backend: &dyn Backend) {
-    forall(CASES / 2, nonempty_case(), |case| {
+    forall(backend.cases(CASES / 2), nonempty_case(), |case| {
         let logical = Logical::generate(&case);
         for (block_size, split) in [(5, 16), (16, 48), (64, 512), (100, 8192)] {
             let case = case.clone().block_size(block_size).split(split);
@@ -101,7 +101,7 @@ fn other_block_sizes_and_splits_stay_within_the_bound(backend: &dyn Backend) {
 
 /// The repeated heads run with other head tiles, so both sides have their own bound.
 fn grouped_heads_equal_repeated_heads(backend: &dyn Backend) {
-    forall(CASES, nonempty_case(), |case| {
+    forall(backend.cases(CASES), nonempty_case(), |case| {
         let grouped = Batch::new(&case);
         let seqs = grouped.logical.seqs.iter();
         let seqs = seqs
@@ -131,7 +131,7 @@ fn grouped_heads_equal_repeated_heads(backend: &dyn Backend) {
 }
 
 fn merging_the_states_of_two_parts_gives_the_whole(backend: &dyn Backend) {
-    forall(CASES, nonempty_case(), |case| {
+    forall(backend.cases(CASES), nonempty_case(), |case| {
         let whole = Batch::new(&case);
         let part = |from_end: bool| {
             let seqs = whole.logical.seqs.iter().map(|seq| {

@@ -3,7 +3,7 @@
 use paged_attention::{DType, RowsViewMut, cpu};
 use ptx_emulator::{Error, FaultKind, Module};
 
-use crate::backend::ptx;
+use crate::backend::{Ptx, sets};
 use crate::batch::Batch;
 use crate::case::Case;
 use crate::device::Device;
@@ -33,27 +33,28 @@ fn the_cpu_refuses_a_workspace_that_is_one_element_short() {
     assert_eq!(out, vec![0.0; batch.out_len], "written although refused");
 }
 
+sets!(the_kernels_use_the_workspace_to_its_last_byte_and_no_further);
+
 /// Launches decode and merge with `workspace_bytes`.
-fn launch(workspace_bytes: usize) -> Result<(), Error> {
+fn launch(ptx: &Ptx, workspace_bytes: usize) -> Result<(), Error> {
     let batch = Batch::new(&case());
     let device = Device::upload(&batch, workspace_bytes);
-    let file = &ptx()
+    let file = &ptx
         .set()
         .entry(batch.plan.decode_variant().entry)
         .unwrap()
         .file;
-    let module = Module::parse(ptx().set().ptx(file).unwrap()).unwrap();
+    let module = Module::parse(ptx.set().ptx(file).unwrap()).unwrap();
     for launch in batch.plan.launches(&device.tensors).unwrap().iter() {
         device.launch(&module, launch.entry, launch, launch.args)?;
     }
     Ok(())
 }
 
-#[test]
-fn the_kernels_use_the_workspace_to_its_last_byte_and_no_further() {
+fn the_kernels_use_the_workspace_to_its_last_byte_and_no_further(ptx: &Ptx) {
     let bytes = Batch::new(&case()).plan.workspace_bytes();
-    launch(bytes).unwrap();
-    let error = launch(bytes - 1).unwrap_err();
+    launch(ptx, bytes).unwrap();
+    let error = launch(ptx, bytes - 1).unwrap_err();
     let Error::Fault(fault) = error else {
         panic!("{error}")
     };

@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
         println!(
             "{name}: {}, PTX {}, kernel source {}, {} bytes",
             manifest.compiler,
-            manifest.entries[0].ptx_version,
+            manifest.ptx_version,
             manifest.source_hash,
             set.files().map(|(_, text)| text.len()).sum::<usize>()
         );

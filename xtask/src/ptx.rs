@@ -4,20 +4,20 @@ mod compiler;
 #[cfg(test)]
 mod convergence;
 mod rust_cuda;
+mod set;
 mod source_hash;
 mod split;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use paged_attention::artefacts::{CACHE_FILE, Manifest, ManifestEntry, file_name};
-use paged_attention::kernels::variants::{CacheKind, DECODE, MERGE};
+use paged_attention::artefacts::Manifest;
 
 use crate::command::root;
 use compiler::Compiler;
 use rust_cuda::RustCuda;
+use set::{Place, Set};
 use split::Module;
 
 /// Arguments of `cargo xtask ptx`.
@@ -43,9 +43,6 @@ enum Backend {
     RustCuda,
 }
 
-/// Files of a set by name, the manifest among them.
-type Set = BTreeMap<String, String>;
-
 /// Name of the twin's file: no shipped kernel, kept in cli/ptx/ for reports and tests.
 const TWIN: &str = "contiguous_f16_d128.ptx";
 
@@ -58,24 +55,17 @@ pub fn run(args: &Args) -> Result<()> {
     println!("compiler: {}", compiler.version());
     let text = compiler.compile()?;
     let module = Module::parse(&text)?;
-    let (set, twin) = (shipped(&module, compiler.version())?, twin(&module)?);
+    let (set, twin) = (Set::of(&module, compiler.version())?, twin(&module)?);
     if let Some(dir) = &args.out {
-        write_set(dir, &set)?;
-        return report(dir, &set);
+        return set.write(dir);
     }
-    let dir = root().join("host-crate/ptx");
     let twin_path = root().join("cli/ptx").join(TWIN);
     if args.check {
-        return check(&dir, &set, &twin_path, &twin, compiler.version());
+        return check(&set, &twin_path, &twin, compiler.version());
     }
-    write_set(&dir, &set)?;
     fs::create_dir_all(twin_path.parent().expect("a file in a folder"))?;
     fs::write(&twin_path, &twin)?;
-    fs::write(
-        root().join("host-crate/src/artefacts/embedded.rs"),
-        embedded(&set),
-    )?;
-    report(&dir, &set)
+    Place::DEFAULT.write(&set)
 }
 
 fn run_rust_cuda(args: &Args) -> Result<()> {
@@ -85,114 +75,21 @@ fn run_rust_cuda(args: &Args) -> Result<()> {
     );
     let (text, compiler) = RustCuda::find()?.compile()?;
     println!("compiler: {compiler}");
-    let set = shipped(&Module::parse(&text)?, &compiler)?;
-    let committed = root().join("host-crate/ptx/rust-cuda");
-    let dir = args.out.as_ref().unwrap_or(&committed);
-    write_set(dir, &set)?;
-    report(dir, &set)
-}
-
-/// One file per (dtype, head_dim) with its decode and merge entries, and the manifest.
-fn shipped(module: &Module, compiler: &str) -> Result<Set> {
-    let mut files: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let mut entries = Vec::new();
-    for variant in DECODE {
-        files
-            .entry(file_name(variant.dtype, variant.head_dim))
-            .or_default()
-            .push(variant.entry);
-        entries.push(ManifestEntry::decode(
-            variant,
-            module.version(),
-            module.target(),
-        ));
+    let set = Set::of(&Module::parse(&text)?, &compiler)?;
+    match &args.out {
+        Some(dir) => set.write(dir),
+        None => Place::RUST_CUDA.write(&set),
     }
-    for variant in MERGE {
-        files
-            .entry(file_name(variant.dtype, variant.head_dim))
-            .or_default()
-            .push(variant.entry);
-        entries.push(ManifestEntry::merge(
-            variant,
-            module.version(),
-            module.target(),
-        ));
-    }
-    for kind in CacheKind::ALL {
-        files
-            .entry(CACHE_FILE.into())
-            .or_default()
-            .push(kind.entry());
-        entries.push(ManifestEntry::cache(
-            kind,
-            module.version(),
-            module.target(),
-        ));
-    }
-    let mut set = Set::new();
-    for (name, symbols) in &files {
-        set.insert(name.clone(), module.file(symbols)?);
-    }
-    let manifest = Manifest {
-        abi_version: paged_attention::kernels::abi::ABI_VERSION,
-        compiler: compiler.into(),
-        source_hash: source_hash::of_kernel_crate()?,
-        entries,
-    };
-    set.insert("manifest.json".into(), manifest.to_json());
-    Ok(set)
 }
 
 fn twin(module: &Module) -> Result<String> {
     module.file(&["contiguous_f16_d128_mma", "merge_f16_d128"])
 }
 
-fn write_set(dir: &Path, set: &Set) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    for old in fs::read_dir(dir)? {
-        let path = old?.path();
-        let stale = path.extension().is_some_and(|e| e == "ptx")
-            && path
-                .file_name()
-                .is_some_and(|n| !set.contains_key(&*n.to_string_lossy()));
-        if stale {
-            fs::remove_file(path)?;
-        }
-    }
-    for (name, text) in set {
-        fs::write(dir.join(name), text)?;
-    }
-    Ok(())
-}
-
-fn report(dir: &Path, set: &Set) -> Result<()> {
-    let ptx = set.iter().filter(|(name, _)| name.ends_with(".ptx"));
-    let bytes: usize = ptx.clone().map(|(_, text)| text.len()).sum();
-    println!(
-        "{} files, {bytes} bytes of PTX in {}",
-        ptx.count(),
-        dir.display()
-    );
-    Ok(())
-}
-
-/// The generated source that embeds the set.
-fn embedded(set: &Set) -> String {
-    let files = set.keys().filter(|name| name.ends_with(".ptx"));
-    let rows = files.map(|name| format!("    (\"{name}\", include_str!(\"../../ptx/{name}\")),\n"));
-    format!(
-        "// Generated by `cargo xtask ptx`; do not edit.\n\n\
-         /// The manifest.\n\
-         pub(super) const MANIFEST: &str = include_str!(\"../../ptx/manifest.json\");\n\n\
-         /// Every PTX file: name and text.\n\
-         pub(super) const FILES: &[(&str, &str)] = &[\n{}];\n",
-        rows.collect::<String>()
-    )
-}
-
 /// Compares a rebuild with the committed set: every byte if the compiler is the manifest's, else
 /// the entries and their parameters.
-fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) -> Result<()> {
+fn check(set: &Set, twin_path: &Path, twin: &str, compiler: &str) -> Result<()> {
+    let dir = Place::DEFAULT.folder();
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
@@ -203,7 +100,7 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
             "note: the committed PTX was built by `{}`; comparing entries and parameters only",
             committed.compiler
         );
-        let rebuilt: Manifest = serde_json::from_str(&set["manifest.json"])?;
+        let rebuilt = set.manifest()?;
         ensure!(
             committed.source_hash == rebuilt.source_hash,
             "host-crate/ptx was built from other device code; run `cargo xtask ptx`"
@@ -218,7 +115,7 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
             names(&committed) == names(&rebuilt),
             "entries or parameters of host-crate/ptx/manifest.json differ from a rebuild; run `cargo xtask ptx`"
         );
-        for (name, text) in set.iter().filter(|(name, _)| name.ends_with(".ptx")) {
+        for (name, text) in set.ptx() {
             let old = read(&dir.join(name))?;
             ensure!(
                 split::signatures(&old) == split::signatures(text),
@@ -228,17 +125,9 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
         println!("entries and parameters agree");
         return Ok(());
     }
-    let mut differing = Vec::new();
-    for (name, text) in set {
-        if read(&dir.join(name)).ok().as_ref() != Some(text) {
-            differing.push(format!("host-crate/ptx/{name}"));
-        }
-    }
+    let mut differing = Place::DEFAULT.differing(set);
     if read(twin_path).ok().as_deref() != Some(twin) {
         differing.push(format!("cli/ptx/{TWIN}"));
-    }
-    if read(&root().join("host-crate/src/artefacts/embedded.rs"))? != embedded(set) {
-        differing.push("host-crate/src/artefacts/embedded.rs".into());
     }
     if !differing.is_empty() {
         bail!(
@@ -246,12 +135,17 @@ fn check(dir: &Path, set: &Set, twin_path: &Path, twin: &str, compiler: &str) ->
             differing.join(", ")
         );
     }
-    println!("{} files agree byte for byte with a rebuild", set.len() + 1);
+    println!(
+        "{} files agree byte for byte with a rebuild",
+        set.files.len() + 1
+    );
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use paged_attention::kernels::variants::{CacheKind, DECODE, MERGE};
+
     use super::*;
 
     #[test]

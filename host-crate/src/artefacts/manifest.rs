@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::requirements::LeastDriver;
 use crate::DType;
 use crate::kernels::abi::{
     CopyBlocksArgs, DecodeArgs, Field, GatherCacheArgs, MergeArgs, ReshapeAndCacheArgs,
@@ -31,6 +32,11 @@ pub struct Manifest {
     pub compiler: String,
     /// Hash over the device modules' tokens, hexadecimal.
     pub source_hash: String,
+    /// PTX ISA version of every file, `major.minor`.
+    pub ptx_version: String,
+    /// The least driver that reads it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub least_driver: Option<LeastDriver>,
     /// Every entry, in the order of the instantiation table.
     pub entries: Vec<ManifestEntry>,
 }

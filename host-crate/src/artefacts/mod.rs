@@ -1,10 +1,16 @@
 //! The shipped PTX and its manifest.
 //!
-//! [`PtxSet::embedded`] is compiled into the crate; [`PtxSet::load`] reads another build of the same
-//! kernels from a folder. Both hold one PTX file per (dtype, head_dim) with its decode and merge
-//! entries, and a [`Manifest`] that says how to launch them without this crate.
+//! [`PtxSet::embedded`] is compiled into the crate; with the feature `rust-cuda-ptx` so is a second
+//! set, the same kernels compiled by rust-cuda; [`PtxSet::load`] reads any other build of them from a
+//! folder. Each holds one PTX file per (dtype, head_dim) with its decode and merge entries, and a
+//! [`Manifest`] that says how to launch them without this crate. The back ends take any set.
 
 mod embedded;
+#[cfg(feature = "rust-cuda-ptx")]
+mod embedded_rust_cuda {
+    // Included, since rustfmt looks for a module's file whether or not the feature is on.
+    include!("embedded_rust_cuda.rs");
+}
 mod manifest;
 mod requirements;
 mod set;
@@ -12,6 +18,7 @@ mod set;
 pub use manifest::{
     CACHE_FILE, EntryKind, Manifest, ManifestEntry, Parameter, ParameterField, file_name,
 };
+pub use requirements::LeastDriver;
 pub use set::{PlannedPtx, PtxSet};
 
 /// The manifest of the embedded set.

@@ -1,7 +1,44 @@
 //! What an entry needs of a device and its driver.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use super::manifest::ManifestEntry;
 use crate::Error;
+
+/// The least driver that reads a PTX version. A driver for a later CUDA version does, too; one for an
+/// earlier version does not, whatever else is compatible within a CUDA major version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeastDriver {
+    /// The CUDA version that the driver is for, `major.minor`; `nvidia-smi` prints it.
+    pub cuda: String,
+    /// The first branch of Linux drivers for it, where this crate knows it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub linux: Option<u32>,
+}
+
+impl LeastDriver {
+    /// For PTX of this version, `major.minor`; none for a version that this crate does not know.
+    pub fn of(ptx_version: &str) -> Option<Self> {
+        let (major, minor) = least_cuda(ptx_version)?;
+        Some(Self {
+            cuda: format!("{major}.{minor}"),
+            linux: linux_branch((major, minor)),
+        })
+    }
+}
+
+impl fmt::Display for LeastDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CUDA {}", self.cuda)?;
+        match self.linux {
+            Some(branch) => write!(f, ", on Linux {branch} or later"),
+            None => Ok(()),
+        }
+    }
+}
 
 impl ManifestEntry {
     /// Whether a device of this compute capability and a driver for this CUDA version run the entry,
@@ -62,6 +99,34 @@ fn least_cuda(ptx_version: &str) -> Option<(u32, u32)> {
         (9, _) => Some((13, minor)),
         _ => None,
     }
+}
+
+/// The first branch of Linux drivers for a CUDA version: the CUDA release notes' table of drivers.
+fn linux_branch(cuda: (u32, u32)) -> Option<u32> {
+    Some(match cuda {
+        (11, 0) => 450,
+        (11, 1) => 455,
+        (11, 2) => 460,
+        (11, 3) => 465,
+        (11, 4) => 470,
+        (11, 5) => 495,
+        (11, 6) => 510,
+        (11, 7) => 515,
+        (11, 8) => 520,
+        (12, 0) => 525,
+        (12, 1) => 530,
+        (12, 2) => 535,
+        (12, 3) => 545,
+        (12, 4) => 550,
+        (12, 5) => 555,
+        (12, 6) => 560,
+        (12, 7) => 565,
+        (12, 8) => 570,
+        (12, 9) => 575,
+        (13, 0) => 580,
+        (13, 1) => 590,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -131,6 +196,15 @@ mod tests {
         ] {
             assert_eq!(least_cuda(ptx), Some(cuda), "{ptx}");
         }
+        for (ptx, words) in [
+            ("7.0", "CUDA 11.0, on Linux 450 or later"),
+            ("8.7", "CUDA 12.8, on Linux 570 or later"),
+            ("9.0", "CUDA 13.0, on Linux 580 or later"),
+            ("9.5", "CUDA 13.5"),
+        ] {
+            assert_eq!(LeastDriver::of(ptx).unwrap().to_string(), words);
+        }
+        assert_eq!(LeastDriver::of("10.0"), None);
         assert_eq!(least_cuda("10.0"), None);
         assert_eq!(least_cuda("seven"), None);
     }

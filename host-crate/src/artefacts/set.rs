@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use super::embedded;
 use super::manifest::{CACHE_FILE, Manifest, ManifestEntry};
+use super::requirements::LeastDriver;
 use crate::kernels::abi::ABI_VERSION;
 use crate::kernels::variants::{CacheKind, DECODE, MERGE};
 use crate::{Error, Plan};
@@ -38,14 +39,39 @@ impl PtxSet {
     /// The set that is compiled into this crate.
     pub fn embedded() -> &'static PtxSet {
         static SET: LazyLock<PtxSet> = LazyLock::new(|| {
-            let files = embedded::FILES
-                .iter()
-                .map(|&(name, text)| (name.into(), text.into()));
             // A test checks the same constants; there is no input that could change them.
-            PtxSet::new(embedded::MANIFEST, files.collect())
-                .expect("the embedded set is consistent")
+            PtxSet::compiled_in(embedded::MANIFEST, embedded::FILES)
+                .unwrap_or_else(|error| panic!("host-crate/ptx: {error}"))
         });
         &SET
+    }
+
+    /// The same kernels compiled by rust-cuda, perhaps from an older source: see
+    /// [`PtxSet::source_note`]. It needs a newer driver than [`PtxSet::embedded`].
+    #[cfg(feature = "rust-cuda-ptx")]
+    pub fn embedded_rust_cuda() -> &'static PtxSet {
+        use super::embedded_rust_cuda::{FILES, MANIFEST};
+        static SET: LazyLock<PtxSet> = LazyLock::new(|| {
+            PtxSet::compiled_in(MANIFEST, FILES).unwrap_or_else(|error| {
+                panic!("host-crate/ptx/rust-cuda must be rebuilt or removed: {error}")
+            })
+        });
+        &SET
+    }
+
+    /// Every set that is compiled into this crate, by name: `default`, and with the feature
+    /// `rust-cuda-ptx` also `rust-cuda`.
+    pub fn all_embedded() -> Vec<(&'static str, &'static PtxSet)> {
+        vec![
+            ("default", PtxSet::embedded()),
+            #[cfg(feature = "rust-cuda-ptx")]
+            ("rust-cuda", PtxSet::embedded_rust_cuda()),
+        ]
+    }
+
+    fn compiled_in(manifest: &str, files: &[(&'static str, &'static str)]) -> Result<Self, Error> {
+        let files = files.iter().map(|&(name, text)| (name.into(), text.into()));
+        Self::new(manifest, files.collect())
     }
 
     /// Reads `manifest.json` and the files that it names from a folder.
@@ -78,10 +104,24 @@ impl PtxSet {
         let manifest = parse(manifest)?;
         for entry in &manifest.entries {
             check_file_name(entry)?;
+            check_driver(entry, &manifest)?;
             check_abi(entry)?;
             check_text(entry, files.get(&entry.file).map_or("", |text| text))?;
         }
         Ok(Self { manifest, files })
+    }
+
+    /// What to know where the set was built from another kernel source than the default set. Its
+    /// interface is this crate's all the same: loading has checked that.
+    pub fn source_note(&self) -> Option<String> {
+        let (found, present) = (self.manifest(), PtxSet::embedded().manifest());
+        (found.source_hash != present.source_hash).then(|| {
+            format!(
+                "built from kernel source {}, the default set from {}: the same interface (ABI \
+                 version {}), other instructions",
+                found.source_hash, present.source_hash, found.abi_version
+            )
+        })
     }
 
     /// The manifest.
@@ -201,6 +241,24 @@ fn check_file_name(entry: &ManifestEntry) -> Result<(), Error> {
     ))
 }
 
+/// The manifest's PTX version is every entry's, and the driver that it names is what that needs.
+fn check_driver(entry: &ManifestEntry, manifest: &Manifest) -> Result<(), Error> {
+    let version = &manifest.ptx_version;
+    if *version != entry.ptx_version {
+        return Err(mismatch(entry, "ptx_version", &entry.ptx_version, version));
+    }
+    let needed = LeastDriver::of(version);
+    if needed.is_some() && manifest.least_driver != needed {
+        let words = |driver: &Option<LeastDriver>| match driver {
+            Some(driver) => driver.to_string(),
+            None => "none".into(),
+        };
+        let (found, needed) = (words(&manifest.least_driver), words(&needed));
+        return Err(mismatch(entry, "least_driver", found, needed));
+    }
+    Ok(())
+}
+
 /// Entries of the instantiation table must be exactly as this crate launches them. Others are
 /// somebody else's business.
 fn check_abi(entry: &ManifestEntry) -> Result<(), Error> {
@@ -285,6 +343,8 @@ mod tests {
             abi_version: ABI_VERSION,
             compiler: "rustc".into(),
             source_hash: "00".into(),
+            ptx_version: "7.0".into(),
+            least_driver: LeastDriver::of("7.0"),
             entries: vec![decode, merge],
         };
         (manifest, files)
@@ -299,10 +359,58 @@ mod tests {
 
     #[test]
     fn the_embedded_set_is_consistent() {
-        let files = embedded::FILES
+        PtxSet::compiled_in(embedded::MANIFEST, embedded::FILES).unwrap();
+        let [first, ..] = PtxSet::all_embedded()[..] else {
+            panic!("no set")
+        };
+        assert_eq!(first, ("default", PtxSet::embedded()));
+        assert_eq!(PtxSet::embedded().source_note(), None);
+    }
+
+    /// All that the default set holds, for the same interface.
+    #[cfg(feature = "rust-cuda-ptx")]
+    #[test]
+    fn the_embedded_rust_cuda_set_is_consistent_and_complete() {
+        use super::super::embedded_rust_cuda::{FILES, MANIFEST};
+        let set = PtxSet::compiled_in(MANIFEST, FILES).unwrap();
+        let symbols = |set: &PtxSet| -> Vec<String> {
+            let entries = set.manifest().entries.iter();
+            entries.map(|entry| entry.symbol.clone()).collect()
+        };
+        assert_eq!(symbols(&set), symbols(PtxSet::embedded()));
+        let names: Vec<&str> = PtxSet::all_embedded()
             .iter()
-            .map(|&(name, text)| (name.into(), text.into()));
-        PtxSet::new(embedded::MANIFEST, files.collect()).unwrap();
+            .map(|(name, _)| *name)
+            .collect();
+        assert_eq!(names, ["default", "rust-cuda"]);
+    }
+
+    #[test]
+    fn a_set_from_another_source_carries_a_note() {
+        let (manifest, files) = sample();
+        let note = build(&manifest, files).unwrap().source_note().unwrap();
+        let present = &PtxSet::embedded().manifest().source_hash;
+        assert_eq!(
+            note,
+            format!(
+                "built from kernel source 00, the default set from {present}: the same interface \
+                 (ABI version {ABI_VERSION}), other instructions"
+            )
+        );
+    }
+
+    #[test]
+    fn another_driver_than_the_ptx_version_needs_is_refused() {
+        let (mut manifest, files) = sample();
+        manifest.least_driver = LeastDriver::of("7.1");
+        assert_eq!(
+            build(&manifest, files.clone()).unwrap_err().to_string(),
+            "ptx: decode_f32_d32_h1 in f32_d32.ptx has least_driver CUDA 11.1, on Linux 455 or later, \
+             must have CUDA 11.0, on Linux 450 or later"
+        );
+        manifest.least_driver = None;
+        let error = build(&manifest, files).unwrap_err();
+        assert!(error.to_string().contains("least_driver none"), "{error}");
     }
 
     #[test]

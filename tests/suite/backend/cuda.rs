@@ -1,6 +1,5 @@
-//! The shipped PTX on a CUDA device, through the safe interface: cust's buffers and stream.
+//! The shipped PTX, each set, on a CUDA device, through the safe interface: cust's buffers and stream.
 
-use std::path::Path;
 use std::sync::LazyLock;
 
 use cust::context::{Context, CurrentContext};
@@ -8,43 +7,58 @@ use cust::device::Device;
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy, DeviceSlice};
 use cust::stream::{Stream, StreamFlags};
 use half::{bf16, f16};
-use paged_attention::artefacts::PtxSet;
 use paged_attention::cuda::{
     CudaBackend, CudaBufferMut, CudaCache, CudaInputs, CudaRows, CudaRowsMut, CudaTable,
 };
 use paged_attention::{Element, Error, Op};
 
-use super::{Backend, KernelOrder, Output, collect, with_element};
+use super::{Backend, KernelOrder, Output, Set, collect, with_element};
 use crate::batch::{Batch, Place};
 use crate::bound::Order;
 
-/// The first CUDA device.
+/// The first CUDA device, with a set of PTX.
 pub struct Cuda {
     pub context: Context,
     pub backend: CudaBackend,
+    set: Set,
+}
+
+/// The device under test with the default set.
+#[track_caller]
+pub fn cuda() -> &'static Cuda {
+    cuda_with(Set::Default)
 }
 
 /// The device under test. Where there is none, every test that asks for it fails and says so.
 #[track_caller]
-pub fn cuda() -> &'static Cuda {
-    static CUDA: LazyLock<Result<Cuda, String>> = LazyLock::new(Cuda::open);
-    CUDA.as_ref().unwrap_or_else(|error| panic!("{error}"))
+pub fn cuda_with(set: Set) -> &'static Cuda {
+    type Opened = LazyLock<Result<Cuda, String>>;
+    static DEFAULT: Opened = LazyLock::new(|| Cuda::open(Set::Default));
+    #[cfg(feature = "rust-cuda-ptx")]
+    static RUST_CUDA: Opened = LazyLock::new(|| Cuda::open(Set::RustCuda));
+    let opened: &Opened = match set {
+        Set::Default => &DEFAULT,
+        #[cfg(feature = "rust-cuda-ptx")]
+        Set::RustCuda => &RUST_CUDA,
+    };
+    opened.as_ref().unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl Cuda {
-    fn open() -> Result<Self, String> {
+    fn open(set: Set) -> Result<Self, String> {
         let none = |error: Error| {
             format!("the feature `cuda` tests a CUDA device, and none answers: {error}")
         };
         // Initialises the driver, and its errors are sentences.
         drop(CudaBackend::open(0).map_err(none)?);
         let context = Device::get_device(0).and_then(Context::new).unwrap();
-        let mut backend = CudaBackend::new(&context).map_err(none)?;
-        if let Some(dir) = std::env::var_os("PAGED_ATTENTION_PTX_DIR") {
-            let set = PtxSet::load(Path::new(&dir)).map_err(|error| error.to_string())?;
-            backend = backend.with_ptx(set);
-        }
-        Ok(Self { context, backend })
+        let backend = CudaBackend::new(&context).map_err(none)?;
+        let backend = backend.with_ptx(set.load());
+        Ok(Self {
+            context,
+            backend,
+            set,
+        })
     }
 
     /// Makes the device's primary context current on this thread.
@@ -60,6 +74,10 @@ impl Backend for Cuda {
 
     fn order(&self) -> &dyn Order {
         &KernelOrder
+    }
+
+    fn cases(&self, usual: u32) -> u32 {
+        self.set.cases(usual)
     }
 
     fn decode(&self, batch: &Batch) -> Result<Output, Error> {

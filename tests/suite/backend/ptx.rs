@@ -1,5 +1,6 @@
 //! The shipped PTX, executed by the emulator with every detector on.
 
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -15,27 +16,91 @@ use super::{Backend, Output, collect, with_element};
 use crate::batch::Batch;
 use crate::bound::{Order, State, TENSOR_ADD, U};
 
+/// The sets of PTX that are tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// The embedded one, or the folder that `PAGED_ATTENTION_PTX_DIR` names.
+    Default,
+    /// The one that rust-cuda compiled.
+    #[cfg(feature = "rust-cuda-ptx")]
+    RustCuda,
+}
+
+impl Set {
+    /// As in test names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Set::Default => "default",
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => "rust-cuda",
+        }
+    }
+
+    /// This set under the emulator.
+    pub fn ptx(self) -> &'static Ptx {
+        fn of(which: Set) -> Ptx {
+            Ptx {
+                which,
+                ..Ptx::new(which.load())
+            }
+        }
+        static DEFAULT: LazyLock<Ptx> = LazyLock::new(|| of(Set::Default));
+        #[cfg(feature = "rust-cuda-ptx")]
+        static RUST_CUDA: LazyLock<Ptx> = LazyLock::new(|| of(Set::RustCuda));
+        match self {
+            Set::Default => &DEFAULT,
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => &RUST_CUDA,
+        }
+    }
+
+    /// The files. Says so where they were built from another kernel source.
+    pub fn load(self) -> PtxSet {
+        let set = match self {
+            Set::Default => match std::env::var_os("PAGED_ATTENTION_PTX_DIR") {
+                Some(dir) => {
+                    PtxSet::load(Path::new(&dir)).unwrap_or_else(|error| panic!("{error}"))
+                }
+                None => PtxSet::embedded().clone(),
+            },
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => PtxSet::embedded_rust_cuda().clone(),
+        };
+        if let Some(note) = set.source_note() {
+            // The test harness hides what a passing test prints, but not what goes there directly.
+            let _ = writeln!(std::io::stderr(), "note: {} PTX set: {note}", self.name());
+        }
+        set
+    }
+
+    /// Random cases to run of a property that has `usual` by default: one on a second set, whose
+    /// kernels' source the default set has shown to be right.
+    pub fn cases(self, usual: u32) -> u32 {
+        match self {
+            Set::Default => usual,
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => 1,
+        }
+    }
+}
+
 /// A set of PTX files under the emulator.
 pub struct Ptx {
+    which: Set,
     emulator: Emulator,
     options: Options,
 }
 
-/// The set under test: the embedded one, or the folder that `PAGED_ATTENTION_PTX_DIR` names.
+/// The default set.
 pub fn ptx() -> &'static Ptx {
-    static PTX: LazyLock<Ptx> = LazyLock::new(|| {
-        let set = match std::env::var_os("PAGED_ATTENTION_PTX_DIR") {
-            Some(dir) => PtxSet::load(Path::new(&dir)).unwrap_or_else(|error| panic!("{error}")),
-            None => PtxSet::embedded().clone(),
-        };
-        Ptx::new(set)
-    });
-    &PTX
+    Set::Default.ptx()
 }
 
 impl Ptx {
+    /// Another set, tested as the default one.
     pub fn new(set: PtxSet) -> Self {
         Self {
+            which: Set::Default,
             emulator: Emulator::new(set),
             options: Options::default(),
         }
@@ -48,6 +113,7 @@ impl Ptx {
     /// The same set with other options.
     pub fn with_options(&self, options: Options) -> Self {
         Self {
+            which: self.which,
             emulator: Emulator::new(self.set().clone()),
             options,
         }
@@ -75,7 +141,11 @@ impl Ptx {
 
 impl Backend for Ptx {
     fn name(&self) -> &'static str {
-        "ptx"
+        self.which.name()
+    }
+
+    fn cases(&self, usual: u32) -> u32 {
+        self.which.cases(usual)
     }
 
     fn order(&self) -> &dyn Order {
