@@ -193,6 +193,8 @@ pub enum ReportDevice {
     Emulator,
     /// All cores of this machine: times
     Cpu,
+    /// The first CUDA device: times; the program must be built with its feature `cuda`
+    Cuda,
 }
 
 const SIMULATION: &str = "\
@@ -401,9 +403,9 @@ impl FromStr for Split {
             return Ok(Self(SplitPolicy::Auto));
         }
         // Which numbers will do is for the plan to say.
-        let tokens = text
-            .parse()
-            .map_err(|_| format!("`{text}` must be `auto` or a whole number of tokens"))?;
+        let tokens = text.parse().map_err(|_| {
+            format!("`{text}` must be `auto` or a whole number of tokens in 32 bits")
+        })?;
         Ok(Self(SplitPolicy::Tokens(tokens)))
     }
 }

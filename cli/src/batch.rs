@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use paged_attention::{
-    AttentionConfig, BlockTable, CacheLayout, CacheView, DType, DecodeInputs, Element, RowsView,
+    AttentionConfig, BlockTable, CacheLayout, CacheView, DType, DecodeInputs, Element,
+    Error as LibraryError, Op, RowsView,
 };
 use safetensors::Dtype;
-use safetensors::tensor::TensorInfo;
 
 use crate::buffer::{Buffer, Number};
 use crate::error::Error;
 use crate::output::byte_bar;
-use crate::tensors::TensorFile;
+use crate::tensors::{TensorFile, TensorInfo};
 use crate::text::field;
 
 /// Elements that can be computed with and stored in a file.
@@ -37,6 +37,8 @@ pub struct Shapes {
     pub block_table: [usize; 2],
     /// `[num_seqs]`
     pub seq_lens: [usize; 1],
+    /// Whether the block table and the lengths are u32 where they come from.
+    pub unsigned: [bool; 2],
 }
 
 /// Dimensions of a cache by name.
@@ -164,7 +166,12 @@ impl<T: Storage> Batch<T> {
             "v_cache",
             format!("{:?} {dtype}, {layout}", shapes.v_cache),
         )?;
-        field(out, "block_table", format!("{:?} i32", shapes.block_table))?;
+        let [table, integers] = shapes.unsigned.map(|u32| if u32 { "u32" } else { "i32" });
+        field(
+            out,
+            "block_table",
+            format!("{:?} {table}", shapes.block_table),
+        )?;
         let (least, most) = (self.seq_lens.iter().min(), self.seq_lens.iter().max());
         let lens = match (least, most) {
             (Some(least), Some(most)) => {
@@ -175,8 +182,38 @@ impl<T: Storage> Batch<T> {
         field(
             out,
             "seq_lens",
-            format!("{:?} i32: {lens}", shapes.seq_lens),
+            format!("{:?} {integers}: {lens}", shapes.seq_lens),
         )
+    }
+
+    /// What the library says of the batch before it computes; numbers are quoted as the file has
+    /// them.
+    pub fn validate(&self) -> Result<(), Error> {
+        let Err(error) = self.inputs().validate(Op::Decode, &self.config) else {
+            return Ok(());
+        };
+        let [table, lens] = self.shapes.unsigned;
+        Err(match error {
+            LibraryError::NegativeSeqLen { index, value, .. } if lens => Error::UnsignedSeqLen {
+                index,
+                value: value as u32,
+                max_blocks_per_seq: self.shapes.block_table[1],
+                block_size: self.config.block_size,
+            },
+            LibraryError::TableEntry {
+                sequence,
+                column,
+                value,
+                num_blocks,
+                ..
+            } if table && value < 0 => Error::UnsignedTableEntry {
+                sequence,
+                column,
+                value: value as u32,
+                num_blocks,
+            },
+            other => other.into(),
+        })
     }
 
     /// The library's view of the batch.
@@ -230,13 +267,13 @@ impl BatchFile {
         let wrong_dtype = |tensor, info: &TensorInfo, expected| Error::WrongDtype {
             path: path.to_owned(),
             tensor,
-            found: info.dtype,
+            found: info.dtype.clone(),
             expected,
         };
-        let (dtype, as_q) = match q.dtype {
-            Dtype::F32 => (DType::F32, "F32 as q has"),
-            Dtype::F16 => (DType::F16, "F16 as q has"),
-            Dtype::BF16 => (DType::Bf16, "BF16 as q has"),
+        let (dtype, as_q) = match q.known_dtype() {
+            Some(Dtype::F32) => (DType::F32, "F32 as q has"),
+            Some(Dtype::F16) => (DType::F16, "F16 as q has"),
+            Some(Dtype::BF16) => (DType::Bf16, "BF16 as q has"),
             _ => return Err(wrong_dtype("q", q, "F32, F16 or BF16")),
         };
         for (name, cache) in [("k_cache", k_cache), ("v_cache", v_cache)] {
@@ -245,10 +282,12 @@ impl BatchFile {
             }
         }
         for (name, integers) in [("block_table", block_table), ("seq_lens", seq_lens)] {
-            if !matches!(integers.dtype, Dtype::I32 | Dtype::U32) {
+            if !matches!(integers.known_dtype(), Some(Dtype::I32 | Dtype::U32)) {
                 return Err(wrong_dtype(name, integers, "I32 or U32"));
             }
         }
+        // Sizes follow from storage types, so these come first.
+        file.check_ranges()?;
 
         let metadata = |key, value: &str, expected| Error::Metadata {
             path: path.to_owned(),
@@ -257,8 +296,9 @@ impl BatchFile {
             expected,
         };
         let layout = match file.metadata("layout") {
-            None | Some("NHD") => CacheLayout::Nhd,
-            Some("HND") => CacheLayout::Hnd,
+            None => CacheLayout::Nhd,
+            Some(name) if name.eq_ignore_ascii_case("NHD") => CacheLayout::Nhd,
+            Some(name) if name.eq_ignore_ascii_case("HND") => CacheLayout::Hnd,
             Some(value) => return Err(metadata("layout", value, "NHD or HND")),
         };
         let scale = match file.metadata("scale") {
@@ -285,6 +325,7 @@ impl BatchFile {
                 ["num_seqs", "max_blocks_per_seq"],
             )?,
             seq_lens: dims(path, "seq_lens", seq_lens, ["num_seqs"])?,
+            unsigned: [block_table, seq_lens].map(|info| info.known_dtype() == Some(Dtype::U32)),
         };
         Ok(Self {
             file,

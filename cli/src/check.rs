@@ -1,4 +1,8 @@
 //! `decode --check`: the result against the f64 reference, with a bound for every element.
+//!
+//! No bound is larger than what is true of any weights: an output element is a mean of its column of
+//! V. Where rounding of the scores explains no less than that, the element counts as unresolved, and
+//! is reported as such. A column of V that holds an infinity or a NaN is compared by class.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +16,7 @@ use crate::output::step_bar;
 
 /// Unit roundoff of the f32 arithmetic that every back end does.
 const U: f64 = 1.0 / (1u64 << 24) as f64;
+const F32_MAX: f64 = f32::MAX as f64;
 
 /// One element of a result and what it should be.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,14 +25,39 @@ pub struct Deviation {
     pub index: Vec<usize>,
     pub found: f64,
     pub expected: f64,
-    /// What rounding explains.
-    pub bound: f64,
+    pub bound: Bound,
+}
+
+/// How far an element may be off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// What rounding explains; infinite where nothing can be derived.
+    Rounding(f64),
+    /// The reference is no number: nor must the element be, but an infinity times a weight that
+    /// rounds to 0 is a NaN.
+    Class,
+}
+
+impl Bound {
+    /// The bound of `found`; none where f32 overflowed and may have.
+    fn of(found: f64, bound: f64, may_overflow: bool) -> Self {
+        match found.is_finite() || !may_overflow {
+            true => Self::Rounding(bound),
+            false => Self::Rounding(f64::INFINITY),
+        }
+    }
 }
 
 impl Deviation {
     /// The distance; 0 if both are the same, infinities and NaN included.
     pub fn error(&self) -> f64 {
-        let same = self.found == self.expected || (self.found.is_nan() && self.expected.is_nan());
+        let no_numbers = !self.found.is_finite() && !self.expected.is_finite();
+        let same = match self.bound {
+            Bound::Class => no_numbers,
+            Bound::Rounding(_) => {
+                self.found == self.expected || (self.found.is_nan() && self.expected.is_nan())
+            }
+        };
         let distance = (self.found - self.expected).abs();
         match same {
             true => 0.0,
@@ -38,9 +68,9 @@ impl Deviation {
 
     /// The error as a multiple of the bound; never NaN.
     pub fn share(&self) -> f64 {
-        match self.error() {
-            0.0 => 0.0,
-            error if self.bound.is_finite() && self.bound > 0.0 => error / self.bound,
+        match (self.error(), self.bound) {
+            (0.0, _) => 0.0,
+            (error, Bound::Rounding(bound)) if bound.is_finite() && bound > 0.0 => error / bound,
             // Nothing passes for want of a bound.
             _ => f64::INFINITY,
         }
@@ -56,6 +86,10 @@ pub struct Worst {
     pub lse: Option<Deviation>,
     /// Nearest to its bound, or farthest past it.
     pub share: Option<Deviation>,
+    /// Elements of `out`.
+    pub elements: u64,
+    /// Of these, those whose bound is the range of their column of V: any weights would pass.
+    pub unresolved: u64,
 }
 
 impl Worst {
@@ -83,6 +117,8 @@ impl Worst {
         for deviation in [other.out, other.lse, other.share].into_iter().flatten() {
             self.add(deviation);
         }
+        self.elements += other.elements;
+        self.unresolved += other.unresolved;
     }
 }
 
@@ -163,8 +199,18 @@ fn sequence<T: Storage>(
     let (heads, d) = (config.num_q_heads, config.head_dim);
     let inputs = batch.sequence(s);
     let reference: Reference = reference::decode(config, &inputs)?;
-    let key_norms = largest_per_head(&inputs, &inputs.k_cache, norm);
-    let values = largest_per_head(&inputs, &inputs.v_cache, largest);
+    let mut key_norms = vec![0.0f64; config.num_kv_heads];
+    for_each_row(&inputs, &inputs.k_cache, |head, row| {
+        // A score with an infinity or a NaN is one on every back end, and does not round.
+        let norm = Some(norm(row)).filter(|norm| norm.is_finite());
+        key_norms[head] = key_norms[head].max(norm.unwrap_or(0.0));
+    });
+    let mut columns = vec![Column::default(); config.num_kv_heads * d];
+    for_each_row(&inputs, &inputs.v_cache, |head, row| {
+        for (column, v) in columns[head * d..].iter_mut().zip(row) {
+            column.add(v.to_f32().into());
+        }
+    });
     let mut worst = Worst::default();
     for h in 0..heads {
         let query = &inputs.q.data()[h * d..(h + 1) * d];
@@ -172,49 +218,57 @@ fn sequence<T: Storage>(
         let row = RowFacts {
             score: f64::from(config.scale).abs() * norm(query) * key_norms[kv_head],
             lse: reference.lse[h],
-            value: values[kv_head],
         };
         for i in 0..d {
             let at = h * d + i;
             let expected = reference.out[at];
+            let column = &columns[kv_head * d + i];
+            let found = f64::from(out[s * heads * d + at].to_f32());
+            let bound = if !column.finite && !expected.is_finite() {
+                Bound::Class
+            } else {
+                let abs_out = reference.abs_out[at];
+                let (bound, resolved) = bounds.out(&row, column, expected, abs_out);
+                worst.unresolved += u64::from(!resolved);
+                let overflows = row.overflows() || bounds.len * column.largest() > F32_MAX;
+                Bound::of(found, bound, overflows)
+            };
+            worst.elements += 1;
             worst.add(Deviation {
                 tensor: "out",
                 index: vec![s, h, i],
-                found: out[s * heads * d + at].to_f32().into(),
+                found,
                 expected,
-                bound: bounds.out(&row, expected, reference.abs_out[at]),
+                bound,
             });
         }
-        let expected = reference.lse[h];
+        let (expected, found) = (reference.lse[h], f64::from(lse[s * heads + h]));
         worst.add(Deviation {
             tensor: "lse",
             index: vec![s, h],
-            found: lse[s * heads + h].into(),
+            found,
             expected,
-            bound: bounds.lse(&row),
+            bound: Bound::of(found, bounds.lse(&row), row.overflows()),
         });
     }
     Ok(worst)
 }
 
-/// Per kv head, the largest `size` of a live row of `cache`; `inputs` are one sequence.
-fn largest_per_head<T: Element>(
+/// Calls `visit` with the kv head and each of its live rows of `cache`; `inputs` are one sequence.
+fn for_each_row<T: Element>(
     inputs: &DecodeInputs<'_, T>,
     cache: &CacheView<'_, T>,
-    size: impl Fn(&[T]) -> f64,
-) -> Vec<f64> {
+    mut visit: impl FnMut(usize, &[T]),
+) {
     let (strides, block_size) = (cache.strides(), cache.block_size());
-    let mut sizes = vec![0.0f64; cache.num_kv_heads()];
     for t in 0..inputs.seq_lens[0] as usize {
         let block = inputs.block_table.entries()[t / block_size] as usize;
         let start = block * strides.block + t % block_size * strides.token;
-        for (head, largest) in sizes.iter_mut().enumerate() {
+        for head in 0..cache.num_kv_heads() {
             let start = start + head * strides.head;
-            let row = &cache.data()[start..start + cache.head_dim()];
-            *largest = largest.max(size(row));
+            visit(head, &cache.data()[start..start + cache.head_dim()]);
         }
     }
-    sizes
 }
 
 /// Euclidean norm.
@@ -223,20 +277,54 @@ fn norm<T: Element>(row: &[T]) -> f64 {
     row.iter().map(square).sum::<f64>().sqrt()
 }
 
-/// Largest magnitude.
-fn largest<T: Element>(row: &[T]) -> f64 {
-    let magnitude = |x: &T| f64::from(x.to_f32()).abs();
-    row.iter().map(magnitude).fold(0.0, f64::max)
+/// What is known of a column of V: one element of every live token.
+#[derive(Clone, Copy)]
+struct Column {
+    least: f64,
+    most: f64,
+    finite: bool,
+}
+
+impl Default for Column {
+    fn default() -> Self {
+        Self {
+            least: f64::INFINITY,
+            most: f64::NEG_INFINITY,
+            finite: true,
+        }
+    }
+}
+
+impl Column {
+    fn add(&mut self, v: f64) {
+        self.finite &= v.is_finite();
+        self.least = self.least.min(v);
+        self.most = self.most.max(v);
+    }
+
+    /// The farthest that two means can be apart.
+    fn range(&self) -> f64 {
+        (self.most - self.least).max(0.0)
+    }
+
+    fn largest(&self) -> f64 {
+        self.most.max(-self.least).max(0.0)
+    }
 }
 
 /// What the bounds of one (sequence, query head) rest on.
 struct RowFacts {
-    /// X = |scale|·‖q‖·max‖k‖: no score is larger.
+    /// X = |scale|·‖q‖·max‖k‖: no finite score is larger.
     score: f64,
     /// Log-sum-exp of the scores.
     lse: f64,
-    /// Largest |v|.
-    value: f64,
+}
+
+impl RowFacts {
+    /// Whether scores, in units of log2, may be too large for f32.
+    fn overflows(&self) -> bool {
+        self.score * std::f64::consts::LOG2_E > F32_MAX
+    }
 }
 
 /// Bounds of the rounding error, for any back end. With u = 2⁻²⁴ and every sum in f32:
@@ -263,6 +351,10 @@ struct RowFacts {
 /// at least 1 and at least e^(lse − X).
 ///
 /// Storing rounds once more.
+///
+/// The cap. Whatever the scores' errors, the weights are weights, the same in the numerator and the
+/// denominator: rounding of the scores moves the mean by no more than the range of the column, and
+/// what rounding of the sums and of the weights adds is relative to the column's largest |v|.
 struct Bounds {
     dtype: DType,
     products: DecodeKind,
@@ -308,14 +400,23 @@ impl Bounds {
         (self.scores * row.score + self.sums) * U
     }
 
-    fn out(&self, row: &RowFacts, expected: f64, abs_out: f64) -> f64 {
+    /// The bound, and whether it is closer than the cap.
+    fn out(&self, row: &RowFacts, column: &Column, expected: f64, abs_out: f64) -> (f64, bool) {
         let (unit, least) = self.storage();
         let mut computed = (2.0 * self.relative(row)).exp_m1() * abs_out;
+        let mut cap = column.range() + (2.0 * self.sums * U).exp_m1() * column.largest();
         if self.products == DecodeKind::TensorCore {
             let denominator = (row.lse - row.score).exp().max(1.0);
-            computed += unit * abs_out + least * self.len * row.value / denominator;
+            let subnormal = least * self.len * column.largest();
+            computed += unit * abs_out + subnormal / denominator;
+            cap += unit * column.largest() + subnormal;
         }
-        computed + unit * (expected.abs() + computed) + least
+        // 0 by infinity is NaN.
+        let capped = computed.is_nan() || computed > cap;
+        let computed = if capped { cap } else { computed };
+        let bound = computed + unit * (expected.abs() + computed) + least;
+        // All values alike: there is nothing to tell apart.
+        (bound, !capped || column.range() == 0.0)
     }
 
     fn lse(&self, row: &RowFacts) -> f64 {
@@ -339,7 +440,7 @@ mod tests {
             index: vec![0],
             found,
             expected,
-            bound,
+            bound: Bound::Rounding(bound),
         }
     }
 
@@ -376,12 +477,20 @@ mod tests {
 
     /// A small batch with its result.
     fn decoded() -> (Batch<f32>, Plan, Vec<f32>, Vec<f32>) {
+        decoded_after(|_| ())
+    }
+
+    /// The same after a change of the batch.
+    fn decoded_after(
+        change: impl FnOnce(&mut Batch<f32>),
+    ) -> (Batch<f32>, Plan, Vec<f32>, Vec<f32>) {
         let options = "sample -o unused --num-seqs 3 --ctx 1..200 --heads 4 --kv-heads 2";
         let command = Cli::parse_from(["paged-attention"].into_iter().chain(options.split(' ')));
         let Command::Sample(args) = command.command else {
             panic!("`sample` must parse as such");
         };
-        let batch = crate::sample::random::<f32>(&args).unwrap();
+        let mut batch = crate::sample::random::<f32>(&args).unwrap();
+        change(&mut batch);
         let limits = DeviceLimits::cpu(1);
         let plan = Plan::new(&batch.config, 3, 200, SplitPolicy::Tokens(64), &limits).unwrap();
         let (mut out, mut lse) = (
@@ -437,5 +546,114 @@ mod tests {
             );
             batch.seq_lens[s] -= by;
         }
+    }
+
+    /// The first element of K or V of sequence 2's first token in kv head 1.
+    fn element(batch: &Batch<f32>) -> usize {
+        let columns = batch.shapes.block_table[1];
+        (batch.block_table[2 * columns] as usize * 16 * 2 + 1) * 128
+    }
+
+    /// Element 5 of query head 3, which reads kv head 1, of sequence 2.
+    const AT: usize = (2 * 4 + 3) * 128 + 5;
+
+    #[test]
+    fn scores_too_large_for_f32_leave_the_range_of_v_and_are_counted() {
+        for (scale, least) in [(1e4, 1), (1e6, 3 * 4 * 128), (1e30, 3 * 4 * 128)] {
+            let large = |batch: &mut Batch<f32>| batch.config = batch.config.with_scale(scale);
+            let (batch, plan, mut out, lse) = decoded_after(large);
+            let kind = DecodeKind::CudaCore;
+            let worst = check(&batch, &plan, kind, &out, &lse).expect("the result is right");
+            assert_eq!(worst.elements, 3 * 4 * 128);
+            assert!(worst.unresolved >= least, "{}", worst.unresolved);
+            let Some(Bound::Rounding(bound)) = worst.out.map(|d| d.bound) else {
+                panic!("a bound");
+            };
+            assert!(bound < 2.01, "values lie in [-1, 1): {bound}");
+
+            // No weights take a mean out of its column's range.
+            out[AT] = 3.5;
+            let text = check(&batch, &plan, kind, &out, &lse)
+                .unwrap_err()
+                .to_string();
+            assert!(text.starts_with("check: out[2, 3, 5] = 3.5e0, "), "{text}");
+        }
+        let (batch, plan, out, lse) = decoded();
+        let worst = check(&batch, &plan, DecodeKind::CudaCore, &out, &lse).unwrap();
+        assert_eq!(worst.unresolved, 0, "ordinary scores are resolved");
+    }
+
+    #[test]
+    fn one_token_is_resolved_whatever_its_score() {
+        let one = |batch: &mut Batch<f32>| {
+            batch.config = batch.config.with_scale(1e6);
+            batch.seq_lens.fill(1);
+        };
+        let (batch, plan, mut out, lse) = decoded_after(one);
+        let kind = DecodeKind::CudaCore;
+        let worst = check(&batch, &plan, kind, &out, &lse).expect("the result is right");
+        assert_eq!(worst.unresolved, 0);
+        out[AT] += 1e-4;
+        let text = check(&batch, &plan, kind, &out, &lse)
+            .unwrap_err()
+            .to_string();
+        assert!(text.starts_with("check: out[2, 3, 5] = "), "{text}");
+    }
+
+    #[test]
+    fn an_infinity_or_a_nan_in_v_costs_the_check_no_other_column() {
+        for poison in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let (batch, plan, out, lse) = decoded_after(|batch| {
+                let at = element(batch);
+                batch.v_cache[at] = poison;
+            });
+            for kind in [DecodeKind::CudaCore, DecodeKind::TensorCore] {
+                let check = |out: &[f32]| check(&batch, &plan, kind, out, &lse);
+                check(&out).expect("the result is right");
+                // Its own column: heads 2 and 3 read kv head 1.
+                assert!(!out[AT - 5].is_finite() && out[AT - 5 - 128..][..2][1].is_finite());
+                for other in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                    let mut same = out.clone();
+                    same[AT - 5] = other;
+                    check(&same).expect("an infinity times a weight of 0 is a NaN");
+                }
+                let mut finite = out.clone();
+                finite[AT - 5] = 0.5;
+                let text = check(&finite).unwrap_err().to_string();
+                let expected = "check: out[2, 3, 0] = 5e-1, the reference is ";
+                assert!(text.starts_with(expected), "{text}");
+                assert!(
+                    text.ends_with("so neither can be a finite number"),
+                    "{text}"
+                );
+                // Any other column.
+                let mut wrong = out.clone();
+                wrong[AT] += 0.05;
+                let text = check(&wrong).unwrap_err().to_string();
+                assert!(text.starts_with("check: out[2, 3, 5] = "), "{text}");
+                assert!(text.contains("exceeds the bound"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_of_minus_infinity_costs_no_bound() {
+        let masked = |batch: &mut Batch<f32>| {
+            let at = element(batch);
+            batch.k_cache[at] = f32::NEG_INFINITY;
+            // Positive in heads 2 and 3: the score is -inf, the weight 0.
+            for head in [2, 3] {
+                batch.q[(2 * 4 + head) * 128] = 0.5;
+            }
+        };
+        let (batch, plan, mut out, lse) = decoded_after(masked);
+        let kind = DecodeKind::CudaCore;
+        let worst = check(&batch, &plan, kind, &out, &lse).expect("the result is right");
+        assert_eq!(worst.unresolved, 0);
+        out[AT] += 1e-3;
+        let text = check(&batch, &plan, kind, &out, &lse)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("exceeds the bound"), "{text}");
     }
 }

@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use paged_attention::cpu::{self, InstructionSet};
 use paged_attention::kernels::variants::DecodeKind;
-use paged_attention::{Op, Plan, RowsViewMut, SplitPolicy, emulator};
+use paged_attention::{Plan, RowsViewMut, SplitPolicy, emulator};
 
 use crate::args::DecodeArgs;
 use crate::batch::{Batch, BatchFile, Storage};
 use crate::buffer::Buffer;
-use crate::check::{self, Deviation, Worst};
+use crate::check::{self, Bound, Deviation, Worst};
 use crate::counters;
 use crate::device::Target;
 use crate::error::Error;
 use crate::output::{self, byte_bar, spinner};
 use crate::tensors::{self, Tensor};
-use crate::text::{bandwidth, bytes, field, number, time};
+use crate::text::{bandwidth, bytes, count, field, number, time};
 use crate::with_element;
 
 /// Runs the command.
@@ -29,7 +29,7 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), Error> {
         if let Some(scale) = args.scale {
             batch.config = batch.config.with_scale(scale);
         }
-        batch.inputs().validate(Op::Decode, &batch.config)?;
+        batch.validate()?;
         writeln!(out, "{} ({})", args.input.display(), bytes(file_bytes))?;
         batch.report(out)?;
         field(out, "scale", batch.config.scale)?;
@@ -192,14 +192,26 @@ fn report_check(worst: &Worst, out: &mut dyn Write) -> Result<(), Error> {
         let share = format!("{:.1} % of the bound, at {}", 100.0 * d.share(), place(d));
         field(out, "largest share", share)?;
     }
+    if worst.unresolved > 0 {
+        let unresolved = format!(
+            "{} of {} elements of out: scores are so large that rounding explains any weights. There \
+             the check says only that the result lies in the range of its column of V",
+            count(worst.unresolved),
+            count(worst.elements)
+        );
+        field(out, "unresolved", unresolved)?;
+    }
     let error = |d: &Deviation| {
         format!(
-            "{} at {} = {}, reference {}, bound {}",
+            "{} at {} = {}, reference {}, {}",
             number(d.error()),
             place(d),
             number(d.found),
             number(d.expected),
-            number(d.bound)
+            match d.bound {
+                Bound::Rounding(bound) => format!("bound {}", number(bound)),
+                Bound::Class => "as no finite number can be".into(),
+            }
         )
     };
     if let Some(d) = &worst.lse {

@@ -129,6 +129,7 @@ fn batch<T: Storage>(rng: &mut Rng) -> Result<Batch<T>, Error> {
         v_cache: DIMS.ordered(layout),
         block_table: [1, TABLE.len()],
         seq_lens: [1],
+        unsigned: [false; 2],
     };
     let pool = DIMS.num_blocks * DIMS.block_size * D;
     let mut batch = Batch {

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 
+use crate::check::Bound;
+use crate::text::{escaped, quoted, shape};
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -20,6 +23,10 @@ pub enum Error {
     /// An input file cannot be opened or read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
+
+    /// The input is a pipe, a device or the like.
+    #[error("cannot read {}: it is not a regular file, whose length is known", path.display())]
+    NotRegular { path: PathBuf },
 
     /// An output file or folder cannot be made.
     #[error("cannot write {}: {source}", path.display())]
@@ -57,31 +64,77 @@ pub enum Error {
         max: u64,
     },
 
+    /// The header begins with something else than an object.
+    #[error("{}: the header begins with byte {first:#04x}, must begin with {:#04x}, a `{{`", path.display(), b'{')]
+    HeaderStart { path: PathBuf, first: u8 },
+
     /// The header is no safetensors header.
-    #[error("{}: the header is not that of a safetensors file: {source}", path.display())]
+    #[error(
+        "{}: the header is not that of a safetensors file: {}",
+        path.display(),
+        escaped(&source.to_string(), 200)
+    )]
     HeaderSyntax {
         path: PathBuf,
         source: serde_json::Error,
     },
 
+    /// A tensor of a storage type that the format does not have, and that is none of a batch's.
+    #[error(
+        "{}: tensor {} has dtype {}, must have one that the format knows: its bytes cannot be counted",
+        path.display(),
+        quoted(tensor),
+        quoted(dtype)
+    )]
+    UnknownDtype {
+        path: PathBuf,
+        tensor: String,
+        dtype: String,
+    },
+
     /// A tensor's shape has more bytes than 64 bits count.
-    #[error("{}: tensor {tensor} of shape {shape:?} {dtype} overflows {} bits", path.display(), usize::BITS)]
+    #[error(
+        "{}: tensor {} of shape {} {dtype} overflows {} bits",
+        path.display(),
+        escaped(tensor, 60),
+        shape(dims),
+        usize::BITS
+    )]
     ShapeOverflow {
         path: PathBuf,
         tensor: String,
-        shape: Vec<usize>,
+        dims: Vec<usize>,
         dtype: Dtype,
+    },
+
+    /// A tensor of elements smaller than a byte does not fill its last one.
+    #[error(
+        "{}: tensor {} of shape {} {dtype} has {bits} bits, must have a multiple of 8",
+        path.display(),
+        escaped(tensor, 60),
+        shape(dims)
+    )]
+    PartOfByte {
+        path: PathBuf,
+        tensor: String,
+        dims: Vec<usize>,
+        dtype: Dtype,
+        bits: usize,
     },
 
     /// A tensor's byte range and shape disagree.
     #[error(
-        "{}: tensor {tensor} of shape {shape:?} {dtype} lies at bytes {}..{}, must span {needed} bytes",
-        path.display(), offsets.0, offsets.1
+        "{}: tensor {} of shape {} {dtype} lies at bytes {}..{}, must span {needed} bytes",
+        path.display(),
+        escaped(tensor, 60),
+        shape(dims),
+        offsets.0,
+        offsets.1
     )]
     ByteRange {
         path: PathBuf,
         tensor: String,
-        shape: Vec<usize>,
+        dims: Vec<usize>,
         dtype: Dtype,
         offsets: (usize, usize),
         needed: usize,
@@ -89,14 +142,41 @@ pub enum Error {
 
     /// A tensor ends past the file.
     #[error(
-        "{}: tensor {tensor} ends at byte {end} of the data, must end within the {data} bytes that the file holds",
-        path.display()
+        "{}: tensor {} ends at byte {end} of the data, must end within the {data} bytes that the file holds",
+        path.display(),
+        escaped(tensor, 60)
     )]
     DataPastEnd {
         path: PathBuf,
         tensor: String,
         end: usize,
         data: u64,
+    },
+
+    /// Two tensors overlap, or bytes between them belong to none.
+    #[error(
+        "{}: tensor {} begins at byte {start} of the data, must begin at byte {end}, {}",
+        path.display(),
+        escaped(tensor, 60),
+        match before {
+            Some(before) => format!("where tensor {} ends", escaped(before, 60)),
+            None => "as the first".into(),
+        }
+    )]
+    NotSideBySide {
+        path: PathBuf,
+        tensor: String,
+        start: usize,
+        end: usize,
+        before: Option<String>,
+    },
+
+    /// Bytes after the last tensor.
+    #[error("{}: the file holds {data} bytes of data, must end with its tensors at byte {end}", path.display())]
+    TrailingData {
+        path: PathBuf,
+        data: u64,
+        end: usize,
     },
 
     /// A tensor is absent.
@@ -108,18 +188,19 @@ pub enum Error {
     },
 
     /// A tensor has another storage type than needed.
-    #[error("{}: tensor {tensor} has dtype {found}, must have {expected}", path.display())]
+    #[error("{}: tensor {tensor} has dtype {}, must have {expected}", path.display(), escaped(found, 60))]
     WrongDtype {
         path: PathBuf,
         tensor: &'static str,
-        found: Dtype,
+        found: String,
         expected: &'static str,
     },
 
     /// A tensor has another number of dimensions than needed.
     #[error(
-        "{}: tensor {tensor} has shape {found:?}, must have {} dimensions [{}]",
+        "{}: tensor {tensor} has shape {}, must have {} dimensions [{}]",
         path.display(),
+        shape(found),
         expected.len(),
         expected.join(", ")
     )]
@@ -131,7 +212,7 @@ pub enum Error {
     },
 
     /// A dimension that must not be 0 is.
-    #[error("{}: tensor {tensor} has shape {found:?}, its {dimension} must be at least 1", path.display())]
+    #[error("{}: tensor {tensor} has shape {}, its {dimension} must be at least 1", path.display(), shape(found))]
     ZeroDimension {
         path: PathBuf,
         tensor: &'static str,
@@ -139,8 +220,32 @@ pub enum Error {
         dimension: &'static str,
     },
 
+    /// A length of a U32 tensor that no i32 holds.
+    #[error(
+        "decode: seq_lens[{index}] = {value}, must be at most {} (block table of {max_blocks_per_seq} \
+         columns × block_size {block_size})",
+        max_blocks_per_seq.saturating_mul(*block_size)
+    )]
+    UnsignedSeqLen {
+        index: usize,
+        value: u32,
+        max_blocks_per_seq: usize,
+        block_size: usize,
+    },
+
+    /// A live entry of a U32 block table that no i32 holds.
+    #[error(
+        "decode: block_table[{sequence}][{column}] = {value}, must be < num_blocks {num_blocks}"
+    )]
+    UnsignedTableEntry {
+        sequence: usize,
+        column: usize,
+        value: u32,
+        num_blocks: usize,
+    },
+
     /// A metadata value is not one of those known.
-    #[error("{}: metadata {key} = `{value}`, must be {expected}", path.display())]
+    #[error("{}: metadata {key} = {}, must be {expected}", path.display(), quoted(value))]
     Metadata {
         path: PathBuf,
         key: &'static str,
@@ -200,6 +305,14 @@ pub enum Error {
     )]
     WithoutCuda,
 
+    /// The CUDA driver refused a call of `report`.
+    #[cfg(feature = "cuda")]
+    #[error("report: the CUDA driver refused {call}: {source}")]
+    Cuda {
+        call: &'static str,
+        source: cust::error::CudaError,
+    },
+
     /// The result differs from the reference by more than rounding explains.
     #[error(
         "check: {tensor}{index:?} = {found:e}, the reference is {expected:e}: {}",
@@ -210,18 +323,22 @@ pub enum Error {
         index: Vec<usize>,
         found: f64,
         expected: f64,
-        bound: f64,
+        bound: Bound,
     },
 }
 
 /// What is wrong with an error; numbers too large for f32 have no bound.
-fn past_bound(error: f64, bound: f64) -> String {
-    if bound.is_finite() {
-        format!("the error {error:e} exceeds the bound {bound:e}")
-    } else {
-        format!(
+fn past_bound(error: f64, bound: Bound) -> String {
+    match bound {
+        Bound::Rounding(bound) if bound.is_finite() => {
+            format!("the error {error:e} exceeds the bound {bound:e}")
+        }
+        Bound::Rounding(_) => format!(
             "the error is {error:e}, and no bound can be derived: scores or values are too large"
-        )
+        ),
+        Bound::Class => "its column of v_cache holds an infinity or a NaN, so neither can be a \
+                         finite number"
+            .into(),
     }
 }
 

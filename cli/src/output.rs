@@ -1,6 +1,5 @@
 //! Output files that appear whole or not at all, and progress bars.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -58,14 +57,12 @@ struct Temporary {
 
 impl Temporary {
     fn create(target: &Path) -> Result<Self, Error> {
-        let name = target.file_name().ok_or_else(|| {
+        if target.file_name().is_none() {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "it does not name a file");
-            Error::write(target)(source)
-        })?;
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.tmp", std::process::id()));
-        let path = target.with_file_name(hidden);
+            return Err(Error::write(target)(source));
+        }
+        // Not longer than the target's may be, which is often the longest there is.
+        let path = target.with_file_name(format!(".paged-attention.{}.tmp", std::process::id()));
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         let file = file.map_err(Error::write(target))?;
         Ok(Self { path, file })
@@ -131,6 +128,10 @@ mod tests {
         write(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+
+        let longest = dir.join("x".repeat(255));
+        write(&longest, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&longest).unwrap(), "new");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

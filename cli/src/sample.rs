@@ -48,10 +48,11 @@ pub fn random<T: Storage>(args: &SampleArgs) -> Result<Batch<T>, Error> {
         v_cache: dims.ordered(layout),
         block_table: [args.num_seqs, 0],
         seq_lens: [args.num_seqs],
+        unsigned: [false; 2],
     };
     let config = shapes.config(T::DTYPE);
-    // Before any number is relied on.
-    supports(&config)?;
+    // Before any number is relied on. The usual scale follows from head_dim, and is not to blame.
+    supports(&config.with_scale(1.0))?;
 
     let mut q = zeroed("q", &shapes.q)?;
     let mut seq_lens = zeroed::<i32>("seq_lens", &shapes.seq_lens)?;

@@ -66,6 +66,40 @@ pub fn number(x: f64) -> String {
     }
 }
 
+/// Text of a file in a message, between backticks: escaped, and no longer than a line.
+pub fn quoted(text: &str) -> String {
+    format!("`{}`", escaped(text, 60))
+}
+
+/// At most `most` characters of a text, control characters escaped.
+pub fn escaped(text: &str, most: usize) -> String {
+    let mut kept: String = text
+        .chars()
+        .take(most)
+        .flat_map(char::escape_debug)
+        .collect();
+    if let Some(more) = text
+        .chars()
+        .count()
+        .checked_sub(most)
+        .filter(|&more| more > 0)
+    {
+        kept += &format!("… ({more} characters more)");
+    }
+    kept
+}
+
+/// A shape as a list; a very long one by its beginning.
+pub fn shape(dims: &[usize]) -> String {
+    match dims.get(..8) {
+        Some(first) if dims.len() > 8 => {
+            let first: Vec<_> = first.iter().map(usize::to_string).collect();
+            format!("[{}, … ({} dimensions)]", first.join(", "), dims.len())
+        }
+        _ => format!("{dims:?}"),
+    }
+}
+
 /// One line of a report: a label in a column of its own.
 pub fn field(out: &mut dyn Write, label: &str, value: impl std::fmt::Display) -> io::Result<()> {
     writeln!(out, "  {label:<16}{value}")
@@ -168,6 +202,16 @@ mod tests {
         assert_eq!(number(3.051e-5), "3.051e-5");
         assert_eq!(number(f64::NEG_INFINITY), "-inf");
         assert_eq!(number(f64::NAN), "NaN");
+    }
+
+    #[test]
+    fn texts_of_files_are_escaped_and_shortened() {
+        assert_eq!(quoted("NHD"), "`NHD`");
+        assert_eq!(quoted("a\n\u{1b}[2J\u{202e}"), "`a\\n\\u{1b}[2J\\u{202e}`");
+        let long = quoted(&"é".repeat(1000));
+        assert_eq!(long, format!("`{}… (940 characters more)`", "é".repeat(60)));
+        assert_eq!(shape(&[3; 8]), "[3, 3, 3, 3, 3, 3, 3, 3]");
+        assert_eq!(shape(&[1; 9]), "[1, 1, 1, 1, 1, 1, 1, 1, … (9 dimensions)]");
     }
 
     #[test]

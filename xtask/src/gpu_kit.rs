@@ -35,11 +35,8 @@ pub fn run(args: &Args) -> Result<()> {
     let features = "--no-run --release --workspace --features cuda";
     let mut suite = cargo(&format!("test {features} --test suite"));
     install(&artefacts(driver.environment(&mut suite))?, "suite", &bin)?;
-    if has_bench()? {
-        let mut bench = cargo("bench --no-run --workspace --features cuda --bench");
-        let made = artefacts(driver.environment(bench.arg(BENCH)))?;
-        install(&made, BENCH, &bin)?;
-    }
+    let mut bench = cargo("bench --no-run --workspace --features cuda --bench gpu");
+    install(&artefacts(driver.environment(&mut bench))?, "gpu", &bin)?;
     let mut example = cargo("build --release --locked --manifest-path examples/cudarc/Cargo.toml");
     example.env("CARGO_TARGET_DIR", root().join("target/recipes/cudarc"));
     let example = artefacts(&mut example)?;
@@ -72,15 +69,6 @@ pub fn run(args: &Args) -> Result<()> {
         run_command(driver.environment(&mut kit)).context("gpu-kit on the emulated driver")?;
     }
     Ok(())
-}
-
-/// The bench for GPUs.
-const BENCH: &str = "gpu";
-
-/// Whether the workspace has it.
-fn has_bench() -> Result<bool> {
-    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
-    Ok(manifest.contains(&format!("name = \"{BENCH}\"")))
 }
 
 /// Copies the program of a target into the kit.

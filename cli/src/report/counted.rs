@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::error::Error;
 
 /// The decode body for f16, head_dim 128, with contiguous addresses in place of the table.
-const TWIN: &str = include_str!("../../ptx/contiguous_f16_d128.ptx");
+pub const TWIN: &str = include_str!("../../ptx/contiguous_f16_d128.ptx");
 
 /// A decode launch.
 pub struct Counted {

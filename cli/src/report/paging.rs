@@ -5,21 +5,26 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use paged_attention::contiguous::{self, ContiguousInputs};
+#[cfg(feature = "cuda")]
+use paged_attention::{AttentionConfig, DType};
 use paged_attention::{DeviceLimits, RowsView, RowsViewMut, SplitPolicy, cpu};
 use ptx_emulator::Detectors;
 
 use super::counted::{self, Counted};
 use super::machine::MACHINES;
 use super::pages::Shape;
-use crate::args::ReportArgs;
+use crate::args::{ReportArgs, ReportDevice};
 use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::output::step_bar;
 use crate::text::{Align, Table};
 
-/// Rounds of (paged, contiguous) on the CPU.
-const ROUNDS: usize = 15;
+#[cfg(feature = "cuda")]
+use super::on_cuda;
+
+/// Rounds of (paged, contiguous) that are timed.
+pub const ROUNDS: usize = 15;
 /// Bytes of K and V of a CPU batch, as near as whole sequences come: more than caches hold.
 const CPU_BYTES: usize = 32 << 20;
 /// Overheads of the attention kernel that the PagedAttention paper reports (section 7.1).
@@ -36,8 +41,74 @@ pub struct Cell {
 /// What was compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cost {
-    Counted { instructions: f64, sectors: f64 },
-    Timed { time: f64 },
+    Counted {
+        instructions: f64,
+        sectors: f64,
+    },
+    Timed {
+        time: f64,
+        /// Bytes of K and V per second of the paged one, where a device read them from its memory.
+        bandwidth: Option<f64>,
+    },
+}
+
+/// What is said of a CUDA device.
+pub struct About {
+    pub name: String,
+    /// Its driver is the emulated one, whose times say nothing.
+    pub emulated: bool,
+    /// Bytes per second that a copy reads and writes.
+    pub copy: Option<f64>,
+}
+
+/// What the comparison runs on.
+pub enum Timer {
+    /// Counts, no times.
+    Emulator,
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda(on_cuda::Device),
+}
+
+impl Timer {
+    /// What `--device` names.
+    pub fn choose(device: ReportDevice) -> Result<Self, Error> {
+        match device {
+            ReportDevice::Emulator => Ok(Self::Emulator),
+            ReportDevice::Cpu => Ok(Self::Cpu),
+            #[cfg(feature = "cuda")]
+            ReportDevice::Cuda => {
+                let config = AttentionConfig::new(DType::F16, 1, 1, HEAD_DIM, 16);
+                Ok(Self::Cuda(on_cuda::Device::open(&config)?))
+            }
+            #[cfg(not(feature = "cuda"))]
+            ReportDevice::Cuda => Err(Error::WithoutCuda),
+        }
+    }
+
+    /// The CUDA device, if it is one.
+    fn about(&self) -> Option<&About> {
+        match self {
+            Self::Emulator | Self::Cpu => None,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(device) => Some(&device.about),
+        }
+    }
+
+    /// Whether times are those of the emulated driver.
+    pub fn is_emulated_driver(&self) -> bool {
+        self.about().is_some_and(|about| about.emulated)
+    }
+
+    /// Bytes of K and V of a batch, as near as whole sequences come.
+    fn batch_bytes(&self) -> usize {
+        match self {
+            Self::Emulator => 0,
+            Self::Cpu => CPU_BYTES,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(device) => device.batch_bytes,
+        }
+    }
 }
 
 /// Cells of one head configuration.
@@ -46,53 +117,63 @@ pub struct Sweep {
     pub cells: Vec<Cell>,
 }
 
-/// Head configurations: query heads and kv heads of the emulated batch, and of the CPU's.
+/// Compares with the twin over the same tokens.
+type Compare<'a> = Box<dyn Fn(&Shape, &Batch<f16>) -> Result<Cost, Error> + 'a>;
+
+const HEAD_DIM: usize = 128;
+
+/// Head configurations: query heads and kv heads of an emulated batch, and of a timed one.
 const HEADS: [(&str, [usize; 2], [usize; 2]); 2] = [
     ("MHA 32/32", [1, 1], [32, 32]),
     ("GQA 64/8", [8, 1], [64, 8]),
 ];
 
 /// Runs over all block sizes and contexts.
-pub fn sweep(args: &ReportArgs, timed: bool) -> Result<Vec<Sweep>, Error> {
+pub fn sweep(args: &ReportArgs, timer: &Timer) -> Result<Vec<Sweep>, Error> {
     let progress = step_bar(
         "comparing with contiguous",
         (HEADS.len() * args.ctx.len() * args.block_size.len()) as u64,
     );
+    let interpreted = matches!(timer, Timer::Emulator) || timer.is_emulated_driver();
     let mut sweeps = Vec::new();
-    for (name, emulated, on_cpu) in HEADS {
-        let [q_heads, kv_heads] = if timed { on_cpu } else { emulated };
+    for (name, emulated, timed) in HEADS {
+        let [q_heads, kv_heads] = if interpreted { emulated } else { timed };
         let mut cells = Vec::new();
         for &ctx in &args.ctx {
             let mut shape = Shape {
                 seqs: 1,
                 q_heads,
                 kv_heads,
-                head_dim: 128,
+                head_dim: HEAD_DIM,
                 block_size: 16,
                 ctx: ctx as usize,
                 policy: SplitPolicy::Tokens(512),
             };
-            if timed {
-                shape.seqs = (CPU_BYTES / shape.kv_bytes() as usize).max(1);
-            }
+            shape.seqs = (timer.batch_bytes() / shape.kv_bytes() as usize).max(1);
             let side_by_side = shape.contiguous()?;
             let none = Detectors::none();
-            // The same for every block size.
-            let twin = match timed {
-                true => None,
-                false => Some(counted::contiguous(&shape, &side_by_side, none)?),
+            // The twin's side is the same for every block size.
+            let compare: Compare<'_> = match timer {
+                Timer::Emulator => {
+                    let twin = counted::contiguous(&shape, &side_by_side, none)?;
+                    Box::new(move |shape, batch| {
+                        Ok(count(&counted::paged(shape, batch, none)?, &twin))
+                    })
+                }
+                Timer::Cpu => Box::new(|shape, batch| time(shape, batch, &side_by_side)),
+                #[cfg(feature = "cuda")]
+                Timer::Cuda(device) => {
+                    let twin = device.contiguous(&shape, &side_by_side)?;
+                    Box::new(move |shape, batch| twin.compare(shape, batch))
+                }
             };
             for &block_size in &args.block_size {
                 shape.block_size = block_size as usize;
                 let batch = shape.paged(&side_by_side)?;
-                let cost = match &twin {
-                    None => time(&shape, &batch, &side_by_side)?,
-                    Some(twin) => count(&counted::paged(&shape, &batch, none)?, twin),
-                };
                 cells.push(Cell {
                     block_size: shape.block_size,
                     ctx: shape.ctx,
-                    cost,
+                    cost: compare(&shape, &batch)?,
                 });
                 progress.inc(1);
             }
@@ -150,6 +231,7 @@ fn time(shape: &Shape, batch: &Batch<f16>, side_by_side: &Batch<f16>) -> Result<
     ratios.sort_by(f64::total_cmp);
     Ok(Cost::Timed {
         time: ratios[ROUNDS / 2],
+        bandwidth: None,
     })
 }
 
@@ -165,7 +247,7 @@ impl Cost {
                 instructions,
                 sectors,
             } => vec![("instructions", instructions), ("sectors", sectors)],
-            Cost::Timed { time } => vec![("time", time)],
+            Cost::Timed { time, .. } => vec![("time", time)],
         }
     }
 
@@ -174,28 +256,52 @@ impl Cost {
     fn overhead(&self) -> f64 {
         match *self {
             Cost::Counted { sectors, .. } => sectors - 1.0,
-            Cost::Timed { time } => time - 1.0,
+            Cost::Timed { time, .. } => time - 1.0,
+        }
+    }
+
+    fn bandwidth(&self) -> Option<f64> {
+        match *self {
+            Cost::Counted { .. } => None,
+            Cost::Timed { bandwidth, .. } => bandwidth,
         }
     }
 }
 
 /// Prints the sweeps and what they mean for a step.
-pub fn print(args: &ReportArgs, sweeps: &[Sweep], out: &mut dyn Write) -> Result<(), Error> {
-    let timed = sweeps.iter().flat_map(|sweep| &sweep.cells);
-    let timed = timed
-        .clone()
-        .any(|cell| matches!(cell.cost, Cost::Timed { .. }));
+pub fn print(
+    args: &ReportArgs,
+    timer: &Timer,
+    sweeps: &[Sweep],
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     writeln!(out)?;
-    match timed {
-        true => writeln!(
+    let measured = format!("time ÷ contiguous, f16, head_dim {HEAD_DIM}");
+    match (timer, timer.about()) {
+        (Timer::Emulator, _) => writeln!(
             out,
-            "What paging costs on this CPU: time ÷ contiguous, f16, head_dim 128, medians of {ROUNDS} pairs"
+            "What paging costs: the decode launch ÷ its contiguous twin's, f16, head_dim {HEAD_DIM}, \
+             splits of 512,\ninstructions without register moves"
         )?,
-        false => writeln!(
+        (_, None) => writeln!(
             out,
-            "What paging costs: the decode launch ÷ its contiguous twin's, f16, head_dim 128, splits of 512,\n\
-             instructions without register moves"
+            "What paging costs on this CPU: {measured}, medians of {ROUNDS} pairs"
         )?,
+        (_, Some(about)) => {
+            writeln!(
+                out,
+                "What paging costs on {}: {measured}, splits of 512, merge included, events on one \
+                 stream,\nmedians of {ROUNDS} pairs",
+                about.name
+            )?;
+            if about.emulated {
+                writeln!(
+                    out,
+                    "  The driver is the emulated one: these times say nothing about a GPU. No \
+                     bandwidth is printed\n  and no chart of them is drawn."
+                )?;
+            }
+        }
     }
     for sweep in sweeps {
         let Some(first) = sweep.cells.first() else {
@@ -204,22 +310,47 @@ pub fn print(args: &ReportArgs, sweeps: &[Sweep], out: &mut dyn Write) -> Result
         for (at, (kind, _)) in first.cost.ratios().into_iter().enumerate() {
             writeln!(out)?;
             writeln!(out, "{}: {kind}", sweep.name)?;
-            let contexts: Vec<String> = args.ctx.iter().map(|ctx| format!("ctx {ctx}")).collect();
-            let mut columns = vec![("block size", Align::Right)];
-            columns.extend(contexts.iter().map(|text| (text.as_str(), Align::Right)));
-            let mut table = Table::new(&columns);
-            for &block_size in &args.block_size {
-                let row = sweep
-                    .cells
-                    .iter()
-                    .filter(|cell| cell.block_size == block_size as usize);
-                let row = row.map(|cell| format!("{:.4}", cell.cost.ratios()[at].1));
-                table.row(std::iter::once(block_size.to_string()).chain(row));
-            }
-            table.print(out)?;
+            grid(args, sweep, out, |cell| {
+                format!("{:.4}", cell.cost.ratios()[at].1)
+            })?;
+        }
+        let copy = timer.about().and_then(|about| about.copy);
+        if let (Some(copy), Some(_)) = (copy, first.cost.bandwidth()) {
+            writeln!(out)?;
+            writeln!(
+                out,
+                "{}: GB/s of K and V, paged; a copy on the device reads and writes {:.0}",
+                sweep.name,
+                copy / 1e9
+            )?;
+            grid(args, sweep, out, |cell| {
+                let rate = cell.cost.bandwidth().unwrap_or(f64::NAN);
+                format!("{:.0} ({:.0} %)", rate / 1e9, 100.0 * rate / copy)
+            })?;
         }
     }
-    step(args, sweeps, timed, out)
+    step(args, sweeps, !matches!(timer, Timer::Emulator), out)
+}
+
+/// A row per block size and a column per context.
+fn grid(
+    args: &ReportArgs,
+    sweep: &Sweep,
+    out: &mut dyn Write,
+    text: impl Fn(&Cell) -> String,
+) -> Result<(), Error> {
+    let contexts: Vec<String> = args.ctx.iter().map(|ctx| format!("ctx {ctx}")).collect();
+    let mut columns = vec![("block size", Align::Right)];
+    columns.extend(contexts.iter().map(|text| (text.as_str(), Align::Right)));
+    let mut table = Table::new(&columns);
+    for &block_size in &args.block_size {
+        let row = sweep
+            .cells
+            .iter()
+            .filter(|cell| cell.block_size == block_size as usize);
+        table.row(std::iter::once(block_size.to_string()).chain(row.map(&text)));
+    }
+    Ok(table.print(out)?)
 }
 
 /// The share of a step that paging costs, here and as published.

@@ -43,6 +43,11 @@ pub fn memory(title: &str, found: &[Found]) -> Result<String, Failure> {
             let y = TOP + (ROW * i as u32) as i32;
             area.draw_text(&found.policy.name(), &text(14), (20, y + 6))?;
             let shares = found.loaded.shares;
+            if shares.tokens.is_nan() {
+                let label = "not measured: requests never waited for memory";
+                area.draw_text(label, &text(14), (LEFT + 6, y + 6))?;
+                continue;
+            }
             let used = shares.tokens + shares.reserved + shares.internal;
             let parts = [shares.tokens, shares.reserved, shares.internal, 1.0 - used];
             let mut start = 0.0;

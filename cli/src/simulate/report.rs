@@ -105,7 +105,7 @@ pub fn trace(
             percent(shares.tokens),
             percent(shares.reserved),
             percent(shares.internal),
-            percent(outside.max(0.0)),
+            percent(outside.clamp(0.0, 1.0)),
             cell(loaded.batch, 1, ""),
             cell(*rate, 2, ""),
             cell(usual / rate, 2, "×"),
@@ -130,8 +130,21 @@ fn conclude(machine: &Machine, found: &[Found], usual: f64, out: &mut dyn Write)
     let paged = found.iter().find(|f| f.policy == USUAL);
     for baseline in found.iter().filter(|f| !f.policy.is_paged()) {
         let (name, ratio) = (baseline.policy.name(), usual / baseline.rate);
+        // A rate of 0: not even requests far apart are served within the latency.
+        let too_slow = match (usual > 0.0, baseline.rate > 0.0) {
+            (true, true) => None,
+            (true, false) => Some("it never is"),
+            (false, true) => Some("paged, blocks of 16, never is"),
+            (false, false) => Some("neither ever is"),
+        };
+        if let Some(which) = too_slow {
+            writeln!(
+                out,
+                "  No ratio to {name}: {which} within the latency limit, at any request rate."
+            )?;
+            continue;
+        }
         let verdict = match ratio {
-            ratio if !ratio.is_finite() => "one of the two never reaches this latency",
             ratio if ratio < 2.0 => "below the paper's 2-4×",
             ratio if ratio > 4.0 => "above the paper's 2-4×",
             _ => "as in the paper, 2-4×",
@@ -145,7 +158,7 @@ fn conclude(machine: &Machine, found: &[Found], usual: f64, out: &mut dyn Write)
             continue;
         };
         let (small, large) = (baseline.loaded.batch, paged.loaded.batch);
-        if ratio > 4.0 {
+        if ratio > 4.0 && large.is_finite() && small.is_finite() {
             writeln!(
                 out,
                 "    Tokens fill {} of its memory: {} sequences to a batch, not {}.",
@@ -157,7 +170,12 @@ fn conclude(machine: &Machine, found: &[Found], usual: f64, out: &mut dyn Write)
         if ratio >= 2.0 {
             continue;
         }
-        if large >= 0.98 * machine.max_batch as f64 {
+        if !(large / small).is_finite() {
+            writeln!(
+                out,
+                "    Requests never wait for memory, so nothing says why: take more --requests."
+            )?;
+        } else if large >= 0.98 * machine.max_batch as f64 {
             writeln!(
                 out,
                 "    Paging is held back by the largest batch allowed, {}, not by memory.",

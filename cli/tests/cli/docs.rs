@@ -5,11 +5,15 @@ use std::collections::BTreeSet;
 use crate::run;
 
 /// Documents with commands, relative to this crate.
-const DOCUMENTS: [&str; 4] = [
+const DOCUMENTS: [&str; 8] = [
     "../README.md",
     "../CONTRIBUTING.md",
     "../CHANGELOG.md",
     "../docs/performance.md",
+    "../ptx-emulator/README.md",
+    "../ptx-emulator/libcuda/README.md",
+    "../examples/python/README.md",
+    "../examples/cudarc/README.md",
 ];
 
 fn read(path: &str) -> String {
@@ -154,8 +158,9 @@ fn links_in_the_documents_lead_to_files() {
         for link in links.filter_map(|rest| rest.split(')').next()) {
             let path = link.split('#').next().unwrap_or("");
             if !path.is_empty() && !path.contains("://") {
-                let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
-                assert!(std::path::Path::new(&path).exists(), "{document}: {link}");
+                let document = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
+                let path = document.with_file_name(path);
+                assert!(path.exists(), "{}: {link}", document.display());
             }
         }
     }

@@ -141,15 +141,17 @@ fn refuses_header_lengths_past_the_file() {
 
 #[test]
 fn refuses_headers_of_another_kind() {
-    let deep = "[".repeat(100_000);
+    let deep = "{\"a\":".repeat(100_000);
+    let escapes = format!("{{\"q\":\"\u{1b}[2J{}\"}}", "x".repeat(100_000));
     for header in [
         "",
-        "no JSON",
-        "[1, 2]",
+        "{no JSON",
         &deep,
         "{\"q\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
         "{\"q\":{\"dtype\":\"F32\",\"shape\":[18446744073709551616],\"data_offsets\":[0,4]}}",
-        "{\"q\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        "{\"q\":{\"dtype\":33,\"shape\":[1],\"data_offsets\":[0,4]}}",
+        "{\"q\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        &escapes,
         "{\"q\":{\"dtype\":\"F32\",\"shape\":[1]}}",
         "{\"__metadata__\":{\"scale\":1}}",
     ] {
@@ -157,7 +159,96 @@ fn refuses_headers_of_another_kind() {
         let expected = "the header is not that of a safetensors file: ";
         assert!(message.starts_with(expected), "{message}");
         assert!(message.len() < 300, "{message}");
+        assert!(!message.contains(char::is_control), "{message:?}");
     }
+    for (header, first) in [("no JSON", "0x6e"), ("[1, 2]", "0x5b"), (" {}", "0x20")] {
+        assert_eq!(
+            refusal(&raw(header, &[])),
+            format!("the header begins with byte {first}, must begin with 0x7b, a `{{`")
+        );
+    }
+}
+
+#[test]
+fn refuses_names_that_come_twice() {
+    let twice = |header: &str, what: &str| {
+        let message = refusal(&raw(header, &[0; 4]));
+        assert!(message.contains(what), "{message}");
+    };
+    let q = "\"q\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}";
+    twice(
+        &format!("{{{q},{q}}}"),
+        "`q` is given twice, names must differ",
+    );
+    // However the name is written.
+    let escaped = q.replace("\"q\"", "\"\\u0071\"");
+    twice(
+        &format!("{{{q},{escaped}}}"),
+        "`q` is given twice, names must differ",
+    );
+    twice(
+        &format!("{{\"__metadata__\":{{\"scale\":\"1\",\"scale\":\"2\"}},{q}}}"),
+        "`scale` is given twice, names must differ",
+    );
+    twice(
+        &format!("{{\"__metadata__\":{{}},\"__metadata__\":{{}},{q}}}"),
+        "duplicate field `__metadata__`",
+    );
+}
+
+#[test]
+fn refuses_tensors_that_overlap_or_leave_bytes_to_none() {
+    let mut more = batch();
+    more.push(tensor("more", "U8", &[4], vec![0; 4]));
+    more[5].claim = Some((0, 4));
+    assert_eq!(
+        refusal(&file(&more, "")),
+        "tensor q begins at byte 0 of the data, must begin at byte 4, where tensor more ends"
+    );
+    let mut hole = batch();
+    hole.retain(|tensor| tensor.name != "q");
+    hole.insert(0, tensor("q", "F32", &[2, 2, 32], vec![0; 516]));
+    hole[0].claim = Some((4, 516));
+    assert_eq!(
+        refusal(&file(&hole, "")),
+        "tensor q begins at byte 4 of the data, must begin at byte 0, as the first"
+    );
+    hole[0].claim = Some((0, 512));
+    assert_eq!(
+        refusal(&file(&hole, "")),
+        "tensor k_cache begins at byte 516 of the data, must begin at byte 512, where tensor q ends"
+    );
+    let mut trailing = file(&batch(), "");
+    trailing.push(0);
+    assert_eq!(
+        refusal(&trailing),
+        "the file holds 3609 bytes of data, must end with its tensors at byte 3608"
+    );
+}
+
+#[test]
+fn tensors_of_others_may_stand_beside_the_batch() {
+    let folder = Folder::new("others");
+    let (input, output) = (folder.path("in"), folder.path("out"));
+    let mut others = batch();
+    others.push(tensor("empty", "F64", &[0, 7], vec![]));
+    others.push(tensor("scalar", "F8_E4M3", &[], vec![0]));
+    others.push(tensor("fours", "F4", &[2], vec![0]));
+    std::fs::write(&input, file(&others, "")).unwrap();
+    run(&["decode", "-i", &input, "-o", &output, "--check"]).success();
+
+    others.push(tensor("odd", "F4", &[3], vec![0, 0]));
+    assert_eq!(
+        refusal(&file(&others, "")),
+        "tensor odd of shape [3] F4 has 12 bits, must have a multiple of 8"
+    );
+    others.pop();
+    others.push(tensor("new", "F33", &[1], vec![0; 5]));
+    assert_eq!(
+        refusal(&file(&others, "")),
+        "tensor `new` has dtype `F33`, must have one that the format knows: its bytes cannot be \
+         counted"
+    );
 }
 
 #[test]
@@ -232,9 +323,13 @@ fn refuses_missing_tensors() {
 fn refuses_wrong_dtypes() {
     for (name, dtype, expected) in [
         ("q", "I32", "F32, F16 or BF16"),
+        ("q", "F8_E4M3", "F32, F16 or BF16"),
+        ("q", "F33", "F32, F16 or BF16"),
         ("k_cache", "I32", "F32 as q has"),
+        ("k_cache", "F8_E4M3", "F32 as q has"),
         ("v_cache", "U32", "F32 as q has"),
         ("block_table", "F32", "I32 or U32"),
+        ("block_table", "I64", "I32 or U32"),
         ("seq_lens", "F32", "I32 or U32"),
     ] {
         assert_eq!(
@@ -349,6 +444,33 @@ fn refuses_lengths_and_table_entries_out_of_range() {
 }
 
 #[test]
+fn unsigned_integers_are_quoted_as_the_file_has_them() {
+    let unsigned = |name: &str, values: &[u32]| {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let changed = with(name, |tensor| {
+            tensor.dtype = "U32";
+            tensor.bytes = bytes;
+        });
+        refusal(&file(&changed, ""))
+    };
+    assert_eq!(
+        unsigned("block_table", &[0, 2, u32::MAX - 6, u32::MAX]),
+        "decode: block_table[1][0] = 4294967289, must be < num_blocks 3"
+    );
+    assert_eq!(
+        unsigned("seq_lens", &[5, 1 << 31]),
+        "decode: seq_lens[1] = 2147483648, must be at most 8 (block table of 2 columns × block_size 4)"
+    );
+    let folder = Folder::new("unsigned");
+    let (input, output) = (folder.path("in"), folder.path("out"));
+    let table = with("block_table", |table| table.dtype = "U32");
+    std::fs::write(&input, file(&table, "")).unwrap();
+    let text = run(&["decode", "-i", &input, "-o", &output]).success();
+    assert!(text.contains("block_table     [2, 2] u32\n"), "{text}");
+    assert!(text.contains("seq_lens        [2] i32: "), "{text}");
+}
+
+#[test]
 fn refuses_scales_that_are_no_finite_number() {
     let expected = |scale| {
         format!("config: scale = {scale}, must be finite, also after multiplication by log2(e)")
@@ -376,6 +498,41 @@ fn refuses_layouts_it_does_not_know() {
     assert_eq!(
         refusal(&file(&batch(), "\"layout\":\"vllm\"")),
         "metadata layout = `vllm`, must be NHD or HND"
+    );
+    let folder = Folder::new("lowercase");
+    let (input, output) = (folder.path("in"), folder.path("out"));
+    std::fs::write(&input, file(&batch(), "\"layout\":\"nhd\"")).unwrap();
+    let text = run(&["decode", "-i", &input, "-o", &output]).success();
+    assert!(text.contains("f32, NHD"), "{text}");
+}
+
+#[test]
+fn texts_of_a_file_are_escaped_and_shortened() {
+    let long = "x".repeat(1_000_000);
+    assert_eq!(
+        refusal(&file(
+            &batch(),
+            &format!("\"layout\":\"a\\u001b[2J{long}\"")
+        )),
+        format!(
+            "metadata layout = `a\\u{{1b}}[2J{}… (999945 characters more)`, must be NHD or HND",
+            "x".repeat(55)
+        )
+    );
+    let named = |name| {
+        let mut named = batch();
+        named.push(tensor(name, "F32", &[1], vec![0; 3]));
+        refusal(&file(&named, ""))
+    };
+    assert_eq!(
+        named("a\\nb"),
+        "tensor a\\nb of shape [1] F32 lies at bytes 3608..3611, must span 4 bytes"
+    );
+    let ranks = with("q", |q| q.shape = [vec![1; 100_000], vec![128]].concat());
+    assert_eq!(
+        refusal(&file(&ranks, "")),
+        "tensor q has shape [1, 1, 1, 1, 1, 1, 1, 1, … (100001 dimensions)], must have 3 dimensions \
+         [num_seqs, num_q_heads, head_dim]"
     );
 }
 
@@ -405,6 +562,18 @@ fn refuses_inputs_that_cannot_be_read() {
     assert!(
         message.starts_with(&format!("cannot read {dir}: ")),
         "{message}"
+    );
+    assert!(folder.names().is_empty());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn refuses_inputs_without_a_length() {
+    let folder = Folder::new("endless");
+    let message = run(&["decode", "-i", "/dev/zero", "-o", &folder.path("out")]).failure();
+    assert_eq!(
+        message,
+        "cannot read /dev/zero: it is not a regular file, whose length is known"
     );
     assert!(folder.names().is_empty());
 }

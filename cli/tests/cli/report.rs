@@ -93,6 +93,55 @@ fn the_cpu_is_timed() {
     assert_eq!(charts(&folder), expected);
 }
 
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_cuda_device_is_refused_before_any_work() {
+    let folder = Folder::new("report-cuda");
+    let run = run(&[
+        "report",
+        "--device",
+        "cuda",
+        "--out",
+        &folder.path("charts"),
+    ]);
+    assert_eq!(run.stdout, "");
+    assert_eq!(
+        run.failure(),
+        "--device cuda: this program is built without its feature `cuda`, must be built with it"
+    );
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+/// Both kernels, verified and timed; of the emulated driver's times nothing is made.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_cuda_device_is_timed() {
+    let folder = Folder::new("report-cuda");
+    let words = "report --device cuda --ctx 1,700 --block-size 1,16,48";
+    let words: Vec<&str> = words.split(' ').collect();
+    let text = run(&[&words[..], &["--out", &folder.path("charts")]].concat()).success();
+    for wanted in [
+        "MHA 32/32: time",
+        "GQA 64/8: time",
+        "GQA 64/8, block 48, worst context, time",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
+    }
+    assert!(!text.contains("NaN"), "{text}");
+    let emulated = text.contains("these times say nothing about a GPU");
+    assert_eq!(
+        emulated,
+        text.contains("(emulated on the CPU, no GPU)"),
+        "{text}"
+    );
+    assert_eq!(emulated, !text.contains("GB/s of K and V"), "{text}");
+    let expected: &[&str] = match emulated {
+        true => &["targets.svg"],
+        false => &["paging_gqa_time.svg", "paging_mha_time.svg", "targets.svg"],
+    };
+    assert_eq!(charts(&folder), expected);
+}
+
 #[test]
 fn numbers_out_of_range_are_refused() {
     for (option, value) in [

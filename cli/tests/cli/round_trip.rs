@@ -142,6 +142,26 @@ fn scale_zero_gives_the_logarithm_of_the_length() {
 }
 
 #[test]
+fn what_the_check_cannot_tell_is_said() {
+    let folder = Folder::new("cannot-tell");
+    let (input, output) = (folder.path("in"), folder.path("out"));
+    let options = "--num-seqs 2 --ctx 40..60 --heads 2 --head-dim 32";
+    for device in ["cpu", "emulator"] {
+        sample(&input, options);
+        let check = format!("--check --device {device}");
+        let (_, text) = decode(&input, &output, &check);
+        assert!(!text.contains("unresolved"), "{text}");
+        let (_, text) = decode(&input, &output, &format!("{check} --scale 1e7"));
+        let line = text.lines().find(|line| line.contains("unresolved"));
+        let line = line.unwrap_or_else(|| panic!("nothing is unresolved in\n{text}"));
+        assert!(
+            line.contains(" of 128 elements of out: scores are so large"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
 fn empty_sequences_and_empty_batches_decode() {
     let folder = Folder::new("empty");
     let (input, output) = (folder.path("in"), folder.path("out"));
@@ -164,6 +184,11 @@ fn impossible_samples_are_refused() {
         (
             "--head-dim 72",
             "config: head_dim = 72 is not supported for f16, must be one of \
+             32, 64, 80, 96, 112, 120, 128, 160, 192, 256",
+        ),
+        (
+            "--head-dim 0",
+            "config: head_dim = 0 is not supported for f16, must be one of \
              32, 64, 80, 96, 112, 120, 128, 160, 192, 256",
         ),
         (

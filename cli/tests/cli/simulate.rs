@@ -109,3 +109,40 @@ fn simulate_refuses_numbers_that_make_no_machine() {
     );
     assert_eq!(folder.names(), [""; 0]);
 }
+
+#[test]
+fn simulate_draws_no_conclusion_where_no_rate_meets_the_latency() {
+    let folder = Folder::new("simulate-slow");
+    let charts = folder.path("charts");
+    let words = "simulate --trace alpaca --requests 100 --latency 0.0001";
+    let words: Vec<&str> = words.split(' ').collect();
+    let text = run(&[&words[..], &["--charts", &charts]].concat()).success();
+    for policy in ["maximum", "power of two", "final length"] {
+        let verdict = format!(
+            "  No ratio to contiguous, {policy}: neither ever is within the latency limit, at any \
+             request rate.\n"
+        );
+        assert!(text.contains(&verdict), "{text}");
+    }
+    assert_eq!(
+        row(&text, "paged, blocks of 16")[6..],
+        ["0.00", "-"],
+        "{text}"
+    );
+    // Nothing is explained that has not been found, and nothing is 0 that has not been measured.
+    assert!(!text.contains("Batches"), "{text}");
+    assert_eq!(row(&text, "paged, blocks of 16")[1..6], ["-"; 5], "{text}");
+    let path = std::path::Path::new(&charts).join("memory-alpaca.svg");
+    let svg = std::fs::read_to_string(path).unwrap();
+    assert!(
+        !svg.contains("NaN") && svg.contains("not measured"),
+        "{svg}"
+    );
+
+    // A rate, but nothing that would explain it.
+    let words = ["simulate", "--trace", "alpaca", "--requests", "1"];
+    let text = run(&[&words[..], &["--charts", &charts]].concat()).success();
+    assert_eq!(row(&text, "paged, blocks of 16")[7], "1.00×", "{text}");
+    assert!(text.contains("Requests never wait for memory"), "{text}");
+    assert!(!text.contains("Batches"), "{text}");
+}
