@@ -191,7 +191,5 @@ pub(crate) fn check_rows(
     base_aligned(op, argument, buffer)
 }
 
-#[cfg(all(test, feature = "emulator"))]
-mod device_tests;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use crate::batch::Batch;
 use crate::case::{Case, Pool};
 use crate::compare::{assert_close, bits_eq, close_to_exact};
 
-mod graph;
+pub mod graph;
 
 /// Three splits, the last sequence uses the last of them.
 fn case() -> Case {
@@ -391,6 +391,11 @@ fn entries_that_the_artefacts_lack_are_refused() {
     assert_eq!(backend.supports(&case().config()), Err(error));
     let listed = Case::new(DType::F16, 64, &[]).config();
     assert_eq!(backend.supports(&listed), Ok(()));
+    let symbol = "reshape_and_cache";
+    assert_eq!(
+        backend.prepare_cache(),
+        Err(Error::MissingCacheEntry { symbol })
+    );
 }
 
 #[test]
@@ -409,7 +414,7 @@ fn support_is_known_beforehand() {
 }
 
 /// A context of its own on the first device; nothing is current afterwards.
-fn other_context() -> OtherContext {
+pub fn other_context() -> OtherContext {
     let device = Device::get_device(0).unwrap();
     let context = OtherContext::create_and_push(ContextFlags::SCHED_AUTO, device).unwrap();
     ContextStack::pop().unwrap();
@@ -417,7 +422,7 @@ fn other_context() -> OtherContext {
 }
 
 /// Runs `work` with a context current, and with none afterwards.
-fn within<R>(context: &impl ContextHandle, work: impl FnOnce() -> R) -> R {
+pub fn within<R>(context: &impl ContextHandle, work: impl FnOnce() -> R) -> R {
     ContextStack::push(context).unwrap();
     let result = work();
     ContextStack::pop().unwrap();
@@ -510,7 +515,7 @@ fn two_contexts_compute_side_by_side_and_end_one_by_one() {
 }
 
 /// The current context.
-fn handle() -> cust::sys::CUcontext {
+pub fn handle() -> cust::sys::CUcontext {
     let mut context = std::ptr::null_mut();
     // SAFETY: the driver is initialised, and the result is written to a live pointer.
     let result = unsafe { cust::sys::cuCtxGetCurrent(&mut context) };

@@ -121,7 +121,7 @@ fn covers(ptx: &Ptx) {
         let module = ptx_emulator::Module::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         shipped.extend(module.entries().map(|entry| entry.name.clone()));
     }
-    // The cache kernels are run by the library's own tests, on raw device buffers.
+    // The cache kernels are run by the module `cache`.
     let cache = CacheKind::ALL.map(CacheKind::entry);
     let table: BTreeSet<&str> = table.into_iter().chain(cache).collect();
     assert!(shipped.iter().map(String::as_str).eq(table));

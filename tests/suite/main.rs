@@ -10,6 +10,7 @@
 mod backend;
 mod batch;
 mod bound;
+mod cache;
 mod case;
 mod compare;
 mod device;

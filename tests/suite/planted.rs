@@ -6,7 +6,7 @@ use paged_attention::artefacts::PtxSet;
 use paged_attention::{DType, kernels::variants::DECODE};
 use ptx_emulator::{Access, Fault, FaultKind, Module, Space};
 
-mod edit;
+pub mod edit;
 
 use edit::{Instruction, Which, drop, edited, instructions, only_below, set_with};
 

@@ -1,6 +1,7 @@
 //! A small generator of our own: the same numbers on every machine and in every release.
 
 /// SplitMix64.
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {

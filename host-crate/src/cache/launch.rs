@@ -390,3 +390,6 @@ fn address(op: Op, argument: &'static str, address: u64, alignment: usize) -> Re
         alignment,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,53 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The cache around it
+//!
+//! [`CudaBackend::reshape_and_cache`], [`CudaBackend::copy_blocks`] and [`CudaBackend::gather_cache`]
+//! are one launch each, on the same terms. Slots, pairs of blocks and lengths decide where they write:
+//! they lie in buffers of this back end ([`CudaSlots`], [`CudaPairs`], [`CudaLengths`]), whose `set`
+//! checks them on the host before it copies them. One `set` per step serves the launches of every
+//! layer. Engines that keep their integers in buffers of their own check them with [`CacheSizes`] and
+//! use [`CudaBackend::launch_cache`].
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use cust::memory::{CopyDestination, DeviceBuffer};
+//! use cust::stream::{Stream, StreamFlags};
+//! use paged_attention::cuda::*;
+//! use paged_attention::*;
+//!
+//! let context = cust::quick_init()?;
+//! let stream = Stream::new(StreamFlags::DEFAULT, None)?;
+//! let backend = CudaBackend::new(&context)?;
+//! // Once: 13 blocks of 16 tokens, two kv heads of 64 elements; at most 4 new tokens per step.
+//! let sizes = CacheSizes::new(DType::F32, 13, 16, 2, 64)?;
+//! let mut slots = backend.slots(&sizes, 4)?;
+//! let mut k_cache = DeviceBuffer::from_slice(&vec![0.0f32; 13 * 2048])?;
+//! let mut v_cache = DeviceBuffer::from_slice(&vec![0.0f32; 13 * 2048])?;
+//! // Every step: the first token's slot is 12 of block 3, the second one is skipped.
+//! slots.set(&[3 * 16 + 12, -1])?;
+//! // In every layer.
+//! let k = DeviceBuffer::from_slice(&[0.25f32; 2 * 128])?;
+//! let v = DeviceBuffer::from_slice(&[0.75f32; 2 * 128])?;
+//! backend.reshape_and_cache(
+//!     &stream,
+//!     &sizes,
+//!     [&k, &v].map(|rows| CudaRows::contiguous(&**rows, 2, 2, 64)),
+//!     [&mut k_cache, &mut v_cache]
+//!         .map(|cache| CudaCacheMut::dense(&mut **cache, CacheLayout::Nhd, 13, 16, 2, 64)),
+//!     &slots,
+//! )?;
+//! stream.synchronize()?;
+//! let mut host = vec![0.0f32; 13 * 2048];
+//! v_cache.copy_to(&mut host[..])?;
+//! let slot = (3 * 16 + 12) * 128;
+//! assert_eq!(host[slot..slot + 128], [0.75; 128]);
+//! assert!(host[..slot].iter().chain(&host[slot + 128..]).all(|&x| x == 0.0));
+//! # Ok(())
+//! # }
+//! ```
 
 mod cache;
 mod context;

@@ -36,6 +36,18 @@ fn device_errors_are_full_sentences() {
         "cuda: decode_f16_d160_mma needs 86016 bytes of shared memory per block, T4 has at most \
          65536"
     );
+    let (op, property) = (Op::CopyBlocks, "block_stride");
+    let error = Error::CacheMismatch {
+        op,
+        index: 3,
+        property,
+        found: 512,
+        expected: 1024,
+    };
+    assert_eq!(
+        error.to_string(),
+        "copy_blocks: caches[3] has block_stride 512, must have 1024"
+    );
     let (op, argument) = (Op::Decode, "q");
     let error = Error::ElementSize {
         op,

@@ -9,8 +9,8 @@ use paged_attention::artefacts::PtxSet;
 use paged_attention::emulator::{Emulator, Reports};
 use paged_attention::kernels::geometry::{LaneMap, UNIT_TOKENS, WARPS, head_warps};
 use paged_attention::kernels::variants::{DecodeKind, DecodeVariant};
-use paged_attention::{Element, Error, Plan};
-use ptx_emulator::Options;
+use paged_attention::{CacheLaunch, Element, Error, Plan};
+use ptx_emulator::{Memory, Options, Report};
 
 use super::{Backend, Output, collect, with_element};
 use crate::batch::Batch;
@@ -122,6 +122,11 @@ impl Ptx {
     /// Runs a batch and says what the launches did.
     pub fn reports(&self, batch: &Batch) -> Result<(Output, Reports), Error> {
         with_element!(batch.case.dtype, T => self.run::<T>(batch))
+    }
+
+    /// Runs a launch of a cache kernel.
+    pub fn launch_cache(&self, memory: &Memory, launch: &CacheLaunch) -> Result<Report, Error> {
+        self.emulator.launch_cache(memory, launch, &self.options)
     }
 
     fn run<T: Element>(&self, batch: &Batch) -> Result<(Output, Reports), Error> {

@@ -14,11 +14,11 @@ use crate::compare::close_to_exact;
 use paged_attention::DType;
 
 /// A graph that can be launched.
-struct Graph(sys::CUgraph, sys::CUgraphExec);
+pub struct Graph(sys::CUgraph, sys::CUgraphExec);
 
 impl Graph {
     /// What `work` gives to a stream.
-    fn capture(stream: &Stream, work: impl FnOnce()) -> Self {
+    pub fn capture(stream: &Stream, work: impl FnOnce()) -> Self {
         let mut graph = Self(null_mut(), null_mut());
         // Global mode would forbid the other tests, on other threads, to allocate meanwhile.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -39,7 +39,7 @@ impl Graph {
         graph
     }
 
-    fn launch(&self, stream: &Stream) {
+    pub fn launch(&self, stream: &Stream) {
         // SAFETY: graph and stream are live, and so is what the graph's launches use.
         check(unsafe { sys::cuGraphLaunch(self.1, stream.as_inner()) });
         stream.synchronize().unwrap();

@@ -1,0 +1,540 @@
+//! The operations on a CUDA device, through the safe interface; and what only a device can show:
+//! other contexts, captured graphs, raw addresses, buffers that do not fit.
+
+use cust::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
+use paged_attention::cuda::{
+    CudaBackend, CudaCache, CudaCacheMut, CudaRows, CudaRowsMut, CudaSlots, CudaTable,
+};
+use paged_attention::{
+    CacheLaunch, CacheLayout, CacheSizes, CacheStrides, DeviceCache, DeviceRows, DeviceTable,
+    Error, Op,
+};
+
+use super::case::CacheCase;
+use super::runner::{CacheBackend, Raw, cache_strides, elements, row_strides, validate};
+use super::world::{Call, Place, World};
+use crate::backend::cuda::{Cuda, cuda, get, put, stream};
+use crate::backend::{Backend, DTYPES};
+use crate::cuda::graph::Graph;
+use crate::cuda::{other_context, within};
+
+impl CacheBackend for Cuda {
+    fn cases(&self, usual: u32) -> u32 {
+        Backend::cases(self, usual)
+    }
+
+    fn run(&self, world: &mut World, call: &Call<'_>) -> Result<(), Error> {
+        self.enter();
+        match world.case.element() {
+            2 => run::<u16>(&self.backend, world, call),
+            _ => run::<u32>(&self.backend, world, call),
+        }
+    }
+}
+
+/// A world's buffers on the device.
+struct Buffers<B: DeviceCopy> {
+    case: CacheCase,
+    buffers: Vec<DeviceBuffer<B>>,
+}
+
+impl<B: DeviceCopy + Raw> Buffers<B> {
+    fn upload(world: &World) -> Self {
+        let buffers = world.buffers.iter().map(|bytes| put(&B::from_bytes(bytes)));
+        Self {
+            case: world.case.clone(),
+            buffers: buffers.collect(),
+        }
+    }
+
+    fn slice(&self, place: &Place) -> DeviceSlice<B> {
+        self.buffers[place.buffer].index(elements(&self.case, place))
+    }
+
+    fn rows<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaRows<'a> {
+        let (heads, d) = (self.case.heads, self.case.head_dim);
+        let (tokens, token, head) = row_strides(&self.case, place);
+        CudaRows::with_strides(slice, tokens, heads, d, token, head)
+    }
+
+    fn rows_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaRowsMut<'a> {
+        let (heads, d) = (self.case.heads, self.case.head_dim);
+        let (tokens, token, head) = row_strides(&self.case, place);
+        CudaRowsMut::with_strides(slice, tokens, heads, d, token, head)
+    }
+
+    fn cache<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaCache<'a> {
+        let CacheCase {
+            num_blocks,
+            block_size,
+            heads,
+            head_dim,
+            ..
+        } = self.case;
+        let strides = cache_strides(&self.case, place);
+        CudaCache::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
+    }
+
+    fn cache_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaCacheMut<'a> {
+        let CacheCase {
+            num_blocks,
+            block_size,
+            heads,
+            head_dim,
+            ..
+        } = self.case;
+        let strides = cache_strides(&self.case, place);
+        CudaCacheMut::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
+    }
+}
+
+impl<B: DeviceCopy + Raw + Default> Buffers<B> {
+    fn download(&self, world: &mut World) {
+        for (bytes, buffer) in world.buffers.iter_mut().zip(&self.buffers) {
+            *bytes = B::to_bytes(&get(buffer));
+        }
+    }
+}
+
+fn run<B: DeviceCopy + Raw + Default>(
+    backend: &CudaBackend,
+    world: &mut World,
+    call: &Call<'_>,
+) -> Result<(), Error> {
+    let buffers = Buffers::<B>::upload(world);
+    let stream = stream();
+    let result = launch(backend, &stream, &buffers, call);
+    stream.synchronize().unwrap();
+    buffers.download(world);
+    result
+}
+
+fn launch<B: DeviceCopy + Raw>(
+    backend: &CudaBackend,
+    stream: &cust::stream::Stream,
+    buffers: &Buffers<B>,
+    call: &Call<'_>,
+) -> Result<(), Error> {
+    let sizes = buffers.case.sizes();
+    match call {
+        Call::Write {
+            rows,
+            caches,
+            slots,
+        } => {
+            let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
+            let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+            let mut mapping = backend.slots(&sizes, slots.len())?;
+            mapping.set(slots)?;
+            backend.reshape_and_cache(
+                stream,
+                &sizes,
+                [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])],
+                [
+                    buffers.cache_mut(&mut k_cache, &caches[0]),
+                    buffers.cache_mut(&mut v_cache, &caches[1]),
+                ],
+                &mapping,
+            )
+        }
+        Call::Copy { caches, pairs } => {
+            let mut slices: Vec<_> = caches.iter().map(|place| buffers.slice(place)).collect();
+            let views = slices.iter_mut().zip(*caches);
+            let mut views: Vec<_> = views
+                .map(|(slice, place)| buffers.cache_mut(slice, place))
+                .collect();
+            let table = backend.cache_table(&views)?;
+            let mut list = backend.pairs(&sizes, pairs.len())?;
+            list.set(pairs)?;
+            backend.copy_blocks(stream, &sizes, &mut views, &table, &list)
+        }
+        Call::Gather {
+            caches,
+            table,
+            lens,
+            rows,
+        } => {
+            // The table is on the host, too, where it can be looked at.
+            validate(&buffers.case, call)?;
+            let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+            let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+            let entries = put(&table.entries);
+            let view = CudaTable::with_stride(&*entries, table.num_seqs, table.width, table.stride);
+            let mut lengths = backend.lengths(lens.len())?;
+            lengths.set(lens)?;
+            backend.gather_cache(
+                stream,
+                &sizes,
+                [
+                    buffers.cache(&k_cache, &caches[0]),
+                    buffers.cache(&v_cache, &caches[1]),
+                ],
+                (&view, &lengths),
+                [
+                    buffers.rows_mut(&mut k, &rows[0]),
+                    buffers.rows_mut(&mut v, &rows[1]),
+                ],
+            )
+        }
+    }
+}
+
+/// A cache of 6 blocks and rows for 5 tokens.
+fn world() -> (World, [Place; 2], [Place; 2]) {
+    let mut world = World::new(&CacheCase::new(DTYPES[1], 6, 4));
+    let (caches, rows) = (world.caches(false), world.rows(5));
+    (world, caches, rows)
+}
+
+#[test]
+fn a_captured_write_serves_other_slots_and_fewer() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, rows) = world();
+    let sizes = world.case.sizes();
+    let buffers = Buffers::<u16>::upload(&world);
+    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
+    let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+    let mut slots = backend.slots(&sizes, 5).unwrap();
+    slots.set(&[-1; 5]).unwrap();
+    backend.prepare_cache().unwrap();
+    let stream = stream();
+    let graph = Graph::capture(&stream, || {
+        let written = backend.reshape_and_cache(
+            &stream,
+            &sizes,
+            [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])],
+            [
+                buffers.cache_mut(&mut k_cache, &caches[0]),
+                buffers.cache_mut(&mut v_cache, &caches[1]),
+            ],
+            &slots,
+        );
+        written.unwrap();
+    });
+    for mapping in [&[3, 20, -1, 7, 0][..], &[23, 1], &[]] {
+        slots.set(mapping).unwrap();
+        let call = Call::Write {
+            rows: &rows,
+            caches: &caches,
+            slots: mapping,
+        };
+        let expected = world.after(&call);
+        graph.launch(&stream);
+        buffers.download(&mut world);
+        world.same(&expected).unwrap();
+    }
+}
+
+#[test]
+fn raw_launches_give_the_bytes_of_the_safe_interface() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, rows) = world();
+    let case = world.case.clone();
+    let sizes = case.sizes();
+    let buffers = Buffers::<u16>::upload(&world);
+    let address = |place: &Place| buffers.slice(place).as_device_ptr().as_raw();
+    let device_cache = |place: &Place| DeviceCache {
+        address: address(place),
+        strides: cache_strides(&case, place),
+    };
+    let device_rows = rows.each_ref().map(|place| {
+        let (_, token_stride, head_stride) = row_strides(&case, place);
+        DeviceRows {
+            address: address(place),
+            token_stride,
+            head_stride,
+        }
+    });
+    let raw = caches.each_ref().map(device_cache);
+    let stream = stream();
+    let mut run = |launch: Result<Option<CacheLaunch>, Error>, call: &Call<'_>| {
+        validate(&case, call).unwrap();
+        let expected = world.after(call);
+        let launch = launch.unwrap().expect("a launch");
+        // SAFETY: the stream and all buffers are live until it has been waited for; the addresses
+        // reach as far as the case says, and the integers have been checked.
+        unsafe { backend.launch_cache(stream.as_inner(), &launch) }.unwrap();
+        stream.synchronize().unwrap();
+        buffers.download(&mut world);
+        world.same(&expected).unwrap();
+    };
+    let slots = [3, -1, 7];
+    let mapping = put(&slots);
+    run(
+        sizes.reshape_and_cache(3, device_rows, raw, mapping.as_device_ptr().as_raw()),
+        &Call::Write {
+            rows: &rows,
+            caches: &caches,
+            slots: &slots,
+        },
+    );
+    let pairs = [[0, 4], [1, 5]];
+    let list = put(pairs.as_flattened());
+    let table = put(&raw.map(|cache| cache.address));
+    let (table, list) = (
+        table.as_device_ptr().as_raw(),
+        list.as_device_ptr().as_raw(),
+    );
+    run(
+        sizes.copy_blocks((2, table), raw[0].strides, (2, list)),
+        &Call::Copy {
+            caches: &caches,
+            pairs: &pairs,
+        },
+    );
+    let table = super::world::Table {
+        entries: vec![4, 5],
+        num_seqs: 1,
+        width: 2,
+        stride: 2,
+    };
+    let (entries, starts) = (put(&table.entries), put(&CacheSizes::starts(&[5]).unwrap()));
+    let on_device = DeviceTable {
+        address: entries.as_device_ptr().as_raw(),
+        row_stride: 2,
+    };
+    let starts = (on_device, starts.as_device_ptr().as_raw());
+    run(
+        sizes.gather_cache((1, 5), raw, starts, device_rows),
+        &Call::Gather {
+            caches: &caches,
+            table: &table,
+            lens: &[5],
+            rows: &rows,
+        },
+    );
+}
+
+/// An argument in place of the right one.
+enum Change<'a> {
+    Sizes(CacheSizes),
+    K(CudaRows<'a>),
+    V(CudaRows<'a>),
+    KCache(CudaCacheMut<'a>),
+    VCache(CudaCacheMut<'a>),
+    Slots(CudaSlots),
+}
+
+/// How a call with one wrong argument is refused; no byte has changed.
+#[track_caller]
+fn refused_write(change: Change<'_>) -> String {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, rows) = world();
+    let before = world.buffers.clone();
+    let buffers = Buffers::<u16>::upload(&world);
+    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
+    let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+    let stream = stream();
+    let mut sizes = world.case.sizes();
+    let mut slots = backend.slots(&sizes, 4).unwrap();
+    slots.set(&[0, 1, 2, 3]).unwrap();
+    let mut from = [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])];
+    let mut to = [
+        buffers.cache_mut(&mut k_cache, &caches[0]),
+        buffers.cache_mut(&mut v_cache, &caches[1]),
+    ];
+    match change {
+        Change::Sizes(changed) => sizes = changed,
+        Change::K(rows) => from[0] = rows,
+        Change::V(rows) => from[1] = rows,
+        Change::KCache(cache) => to[0] = cache,
+        Change::VCache(cache) => to[1] = cache,
+        Change::Slots(changed) => slots = changed,
+    }
+    let error = backend.reshape_and_cache(&stream, &sizes, from, to, &slots);
+    let error = error.expect_err("must be refused");
+    stream.synchronize().unwrap();
+    buffers.download(&mut world);
+    world.same(&before).unwrap();
+    error.to_string()
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused_with_the_argument() {
+    cuda().enter();
+    let [half, float] = [DTYPES[1], DTYPES[0]];
+    let sizes =
+        |dtype, num_blocks, d| Change::Sizes(CacheSizes::new(dtype, num_blocks, 4, 2, d).unwrap());
+    assert_eq!(
+        refused_write(sizes(half, 6, 128)),
+        "reshape_and_cache: k_cache has head_dim 64, must have 128"
+    );
+    assert_eq!(
+        refused_write(sizes(half, 7, 64)),
+        "reshape_and_cache: slot_mapping has num_blocks 6, must have 7"
+    );
+    assert_eq!(
+        refused_write(sizes(float, 6, 64)),
+        "reshape_and_cache: k_cache has elements of 2 bytes, must have elements of 4"
+    );
+    let short = put(&[0u16; 511]);
+    assert_eq!(
+        refused_write(Change::V(CudaRows::contiguous(&*short, 5, 2, 64))),
+        "reshape_and_cache: v holds 511 elements, must hold at least 640 for num_tokens 5, \
+         num_kv_heads 2, head_dim 64, token_stride 128, head_stride 64"
+    );
+    assert_eq!(
+        refused_write(Change::V(CudaRows::contiguous(&*short, 3, 2, 64))),
+        "reshape_and_cache: v has num_tokens 3, must have 5"
+    );
+    let mut buffer = put(&[0u16; 4096]);
+    let strides = CacheStrides {
+        token: 132,
+        ..CacheLayout::Nhd.strides(4, 2, 64)
+    };
+    let skewed = CudaCacheMut::with_strides(&mut *buffer, 6, 4, 2, 64, strides);
+    let text = refused_write(Change::VCache(skewed));
+    assert!(
+        text.starts_with("reshape_and_cache: v_cache.token_stride = 132 elements"),
+        "{text}"
+    );
+    let mut odd = buffer.index(1..);
+    let odd = CudaCacheMut::dense(&mut odd, CacheLayout::Nhd, 6, 4, 2, 64);
+    let text = refused_write(Change::KCache(odd));
+    assert!(
+        text.starts_with("reshape_and_cache: k_cache starts at address")
+            && text.ends_with("must be a multiple of 16 bytes"),
+        "{text}"
+    );
+}
+
+#[test]
+fn integers_that_do_not_fit_are_refused_and_what_was_set_stays() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let sizes = CacheSizes::new(DTYPES[1], 6, 4, 2, 64).unwrap();
+    let mut slots = backend.slots(&sizes, 2).unwrap();
+    assert!(slots.is_empty());
+    slots.set(&[5, -1]).unwrap();
+    assert_eq!(
+        slots.set(&[0, 1, 2]).unwrap_err().to_string(),
+        "reshape_and_cache: slot_mapping holds 2 elements, must hold at least 3 for slots 3"
+    );
+    assert_eq!(
+        slots.set(&[24]).unwrap_err().to_string(),
+        "reshape_and_cache: slot_mapping[0] = 24, must be < 6 blocks × block_size 4"
+    );
+    assert_eq!(slots.len(), 2);
+
+    let mut pairs = backend.pairs(&sizes, 1).unwrap();
+    pairs.set(&[[0, 5]]).unwrap();
+    assert_eq!(
+        pairs.set(&[[0, 6]]).unwrap_err().to_string(),
+        "copy_blocks: the destination of pairs[0] = 6, must be >= 0 and < num_blocks 6"
+    );
+    assert_eq!(
+        pairs.set(&[[0, 1], [2, 3]]).unwrap_err().to_string(),
+        "copy_blocks: pairs holds 1 elements, must hold at least 2 for pairs 2"
+    );
+    assert_eq!(pairs.len(), 1);
+
+    let mut lengths = backend.lengths(3).unwrap();
+    lengths.set(&[7, 0, 9]).unwrap();
+    assert_eq!(
+        lengths.set(&[7, -1]).unwrap_err().to_string(),
+        "gather_cache: seq_lens[1] = -1, must be at least 0"
+    );
+    assert_eq!((lengths.num_seqs(), lengths.num_tokens()), (3, 16));
+}
+
+#[test]
+fn caches_that_are_not_the_tables_are_refused() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, _) = world();
+    let before = world.buffers.clone();
+    let buffers = Buffers::<u16>::upload(&world);
+    let sizes = world.case.sizes();
+    let mut slices = caches.each_ref().map(|place| buffers.slice(place));
+    let [k, v] = &mut slices;
+    let mut views = [
+        buffers.cache_mut(k, &caches[0]),
+        buffers.cache_mut(v, &caches[1]),
+    ];
+    let table = backend.cache_table(&views).unwrap();
+    let mut pairs = backend.pairs(&sizes, 1).unwrap();
+    pairs.set(&[[0, 5]]).unwrap();
+    let stream = stream();
+    let mut refused = |views: &mut [CudaCacheMut<'_>]| {
+        let copied = backend.copy_blocks(&stream, &sizes, views, &table, &pairs);
+        stream.synchronize().unwrap();
+        buffers.download(&mut world);
+        world.same(&before).unwrap();
+        copied.unwrap_err()
+    };
+    assert_eq!(
+        refused(&mut views[..1]).to_string(),
+        "copy_blocks: caches has length 1, must have 2"
+    );
+    views.swap(0, 1);
+    let address = |i: usize| buffers.slice(&caches[i]).as_device_ptr().as_raw();
+    let error = refused(&mut views);
+    let (op, property) = (Op::CopyBlocks, "address");
+    assert_eq!(
+        error,
+        Error::CacheMismatch {
+            op,
+            index: 0,
+            property,
+            found: address(1),
+            expected: address(0)
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "copy_blocks: caches[0] has address {}, must have {}",
+            address(1),
+            address(0)
+        )
+    );
+    // Another layout, thus other strides.
+    views.swap(0, 1);
+    let mut slice = buffers.slice(&caches[1]);
+    views[1] = CudaCacheMut::dense(&mut slice, CacheLayout::Hnd, 6, 4, 2, 64);
+    assert_eq!(
+        refused(&mut views).to_string(),
+        "copy_blocks: caches[1] has token_stride 64, must have 128"
+    );
+}
+
+#[test]
+fn streams_buffers_and_integers_of_another_context_are_refused() {
+    let context = other_context();
+    let foreign = |argument: &str| {
+        format!(
+            "reshape_and_cache: {argument} belongs to another CUDA context, must belong to the back \
+             end's"
+        )
+    };
+    let their_rows = within(&context, || put(&[0u16; 640]));
+    let rows = CudaRows::contiguous(&*their_rows, 5, 2, 64);
+    assert_eq!(refused_write(Change::K(rows)), foreign("k"));
+    let mut their_cache = within(&context, || put(&[0u16; 6 * 512]));
+    let cache = CudaCacheMut::dense(&mut *their_cache, CacheLayout::Nhd, 6, 4, 2, 64);
+    assert_eq!(refused_write(Change::VCache(cache)), foreign("v_cache"));
+    let theirs = within(&context, || {
+        // SAFETY: the context is live, and outlives the back end.
+        unsafe { CudaBackend::from_raw_context(crate::cuda::handle()) }.unwrap()
+    });
+    let sizes = CacheSizes::new(DTYPES[1], 6, 4, 2, 64).unwrap();
+    let mut slots = theirs.slots(&sizes, 4).unwrap();
+    slots.set(&[0, 1]).unwrap();
+    assert_eq!(refused_write(Change::Slots(slots)), foreign("slot_mapping"));
+    // A back end of the other context has nothing to do with this thread's context.
+    cuda().enter();
+    let (mut world, caches, rows) = world();
+    let call = Call::Write {
+        rows: &rows,
+        caches: &caches,
+        slots: &[9, 0],
+    };
+    let expected = world.after(&call);
+    within(&context, || run::<u16>(&theirs, &mut world, &call)).unwrap();
+    world.same(&expected).unwrap();
+    drop(theirs);
+    within(&context, || drop((their_rows, their_cache)));
+}
