@@ -7,6 +7,8 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use paged_attention::{CacheLayout, DType, SplitPolicy};
 
+use crate::ptx::SetName;
+
 /// Attention that reads keys and values through a block table.
 ///
 /// Start with `paged-attention demo`. Then make a batch with `sample`, or write one of your own,
@@ -130,6 +132,12 @@ pub struct DecodeArgs {
     /// What computes
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     pub device: Device,
+    /// PTX that --device cuda or emulator runs: `default`, `rust-cuda` or a folder
+    ///
+    /// `ptx list` shows what this program carries. A folder has a manifest.json and the PTX files that
+    /// it names, as `ptx export` writes them.
+    #[arg(long, value_name = "SET|DIR", verbatim_doc_comment)]
+    pub ptx_set: Option<SetName>,
     /// Factor on q·k before the softmax [default: the file's, else 1/sqrt(head_dim)]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub scale: Option<f32>,
@@ -292,7 +300,7 @@ pub enum Trace {
     Alpaca,
 }
 
-/// List the PTX files, their entries and how they were built
+/// List the sets of PTX, their files and entries and how they were built
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct PtxListArgs {
@@ -311,6 +319,9 @@ pub struct PtxExportArgs {
     /// Folder to write to; made if missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// What to write: `default`, `rust-cuda` or another folder
+    #[arg(long, value_name = "SET|DIR", default_value_t)]
+    pub ptx_set: SetName,
 }
 
 /// Storage types on the command line.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use paged_attention::cpu::{self, InstructionSet};
 use paged_attention::kernels::variants::DecodeKind;
-use paged_attention::{Plan, RowsViewMut, SplitPolicy, emulator};
+use paged_attention::{Plan, RowsViewMut, SplitPolicy};
+use ptx_emulator::Options;
 
 use crate::args::DecodeArgs;
 use crate::batch::{Batch, BatchFile, Storage};
@@ -65,7 +66,7 @@ fn decode<T: Storage>(
     batch: &Batch<T>,
     report: &mut dyn Write,
 ) -> Result<Decoded<T>, Error> {
-    let target = Target::choose(args.device, &batch.config)?;
+    let target = Target::choose(args.device, args.ptx_set.as_ref(), &batch.config)?;
     let limits = target.limits();
     let [num_seqs, num_q_heads, head_dim] = batch.shapes.q;
     let plan = Plan::new(
@@ -102,7 +103,7 @@ fn decode<T: Storage>(
             DecodeKind::CudaCore
         }
         #[cfg(feature = "cuda")]
-        Target::Cuda(backend) => {
+        Target::Cuda { backend, ptx } => {
             let ((major, minor), (cuda, point)) =
                 (backend.compute_capability(), backend.driver_version());
             let device = format!(
@@ -110,18 +111,21 @@ fn decode<T: Storage>(
                 backend.device_name()
             );
             field(report, "device", device)?;
+            field(report, "PTX set", ptx)?;
             report_plan(&plan, report)?;
             let elapsed = backend.decode_host(&plan, &inputs, rows, Some(&mut lse))?;
             report_speed(batch, elapsed, report)?;
             plan.decode_variant().kind
         }
-        Target::Emulator => {
+        Target::Emulator { emulator, ptx } => {
             let device = "emulator, every check on, planned as for an H100";
             field(report, "device", device)?;
+            field(report, "PTX set", ptx)?;
             report_plan(&plan, report)?;
             let progress = spinner("emulating");
             let start = Instant::now();
-            let reports = emulator::decode(&plan, &inputs, rows, Some(&mut lse))?;
+            let options = Options::default();
+            let reports = emulator.decode(&plan, &inputs, rows, Some(&mut lse), &options)?;
             let elapsed = start.elapsed();
             progress.finish_and_clear();
             field(report, "time", time(elapsed))?;

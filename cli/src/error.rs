@@ -305,6 +305,12 @@ pub enum Error {
     )]
     WithoutCuda,
 
+    /// A set of PTX for a device that may run none.
+    #[error(
+        "--ptx-set {0}: needs a device that runs PTX, must come with --device cuda or emulator"
+    )]
+    PtxUnused(String),
+
     /// The CUDA driver refused a call of `report`.
     #[cfg(feature = "cuda")]
     #[error("report: the CUDA driver refused {call}: {source}")]

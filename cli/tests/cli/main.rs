@@ -5,6 +5,7 @@ mod docs;
 mod hostile;
 mod report;
 mod round_trip;
+mod sets;
 mod simple;
 mod simulate;
 
