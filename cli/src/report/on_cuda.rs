@@ -62,7 +62,7 @@ impl Device {
             about: About {
                 name,
                 emulated,
-                copy: None,
+                copy: 0.0,
             },
             batch_bytes: if emulated { 1 } else { 4 * l2.max(16 << 20) },
             stream,
@@ -70,15 +70,13 @@ impl Device {
             backend,
             _context: context,
         };
-        if !emulated {
-            device.about.copy = Some(device.copy_rate()?);
-        }
+        device.about.copy = device.copy_rate()?;
         Ok(device)
     }
 
     /// Bytes per second that a copy on the device reads and writes: the median of [`ROUNDS`].
     fn copy_rate(&self) -> Result<f64, Error> {
-        let bytes = self.batch_bytes;
+        let bytes = self.batch_bytes.max(1 << 16);
         let from = DeviceBuffer::<u8>::zeroed(bytes).map_err(failed("cuMemAlloc"))?;
         let mut to = DeviceBuffer::<u8>::zeroed(bytes).map_err(failed("cuMemAlloc"))?;
         let seconds = self.spans(1 + ROUNDS, |_| {
@@ -190,7 +188,7 @@ impl Contiguous<'_> {
         let paged = median(pairs.iter().map(|pair| pair[0]).collect());
         Ok(Cost::Timed {
             time: median(pairs.iter().map(|pair| pair[0] / pair[1]).collect()),
-            bandwidth: (!device.about.emulated).then(|| shape.kv_bytes() as f64 / paged),
+            bandwidth: Some(shape.kv_bytes() as f64 / paged),
         })
     }
 

@@ -58,7 +58,7 @@ pub struct About {
     /// Its driver is the emulated one, whose times say nothing.
     pub emulated: bool,
     /// Bytes per second that a copy reads and writes.
-    pub copy: Option<f64>,
+    pub copy: f64,
 }
 
 /// What the comparison runs on.
@@ -290,15 +290,15 @@ pub fn print(
         (_, Some(about)) => {
             writeln!(
                 out,
-                "What paging costs on {}: {measured}, splits of 512, merge included, events on one \
-                 stream,\nmedians of {ROUNDS} pairs",
+                "What paging costs on {}:\n{measured}, splits of 512, merge included, events on one \
+                 stream, medians of {ROUNDS} pairs",
                 about.name
             )?;
             if about.emulated {
                 writeln!(
                     out,
                     "  The driver is the emulated one: these times say nothing about a GPU. No \
-                     bandwidth is printed\n  and no chart of them is drawn."
+                     bandwidth and no share\n  of a step is printed, and no chart of them is drawn."
                 )?;
             }
         }
@@ -314,8 +314,8 @@ pub fn print(
                 format!("{:.4}", cell.cost.ratios()[at].1)
             })?;
         }
-        let copy = timer.about().and_then(|about| about.copy);
-        if let (Some(copy), Some(_)) = (copy, first.cost.bandwidth()) {
+        let device = timer.about().filter(|about| !about.emulated);
+        if let Some(copy) = device.map(|about| about.copy) {
             writeln!(out)?;
             writeln!(
                 out,
@@ -328,6 +328,9 @@ pub fn print(
                 format!("{:.0} ({:.0} %)", rate / 1e9, 100.0 * rate / copy)
             })?;
         }
+    }
+    if timer.is_emulated_driver() {
+        return Ok(());
     }
     step(args, sweeps, !matches!(timer, Timer::Emulator), out)
 }

@@ -120,11 +120,7 @@ fn a_cuda_device_is_timed() {
     let words = "report --device cuda --ctx 1,700 --block-size 1,16,48";
     let words: Vec<&str> = words.split(' ').collect();
     let text = run(&[&words[..], &["--out", &folder.path("charts")]].concat()).success();
-    for wanted in [
-        "MHA 32/32: time",
-        "GQA 64/8: time",
-        "GQA 64/8, block 48, worst context, time",
-    ] {
+    for wanted in ["MHA 32/32: time", "GQA 64/8: time"] {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
     }
     assert!(!text.contains("NaN"), "{text}");
@@ -134,7 +130,9 @@ fn a_cuda_device_is_timed() {
         text.contains("(emulated on the CPU, no GPU)"),
         "{text}"
     );
-    assert_eq!(emulated, !text.contains("GB/s of K and V"), "{text}");
+    for measured in ["GB/s of K and V", "GQA 64/8, block 48, worst context, time"] {
+        assert_eq!(emulated, !text.contains(measured), "{text}");
+    }
     let expected: &[&str] = match emulated {
         true => &["targets.svg"],
         false => &["paging_gqa_time.svg", "paging_mha_time.svg", "targets.svg"],
