@@ -154,7 +154,8 @@ pub struct DecodeArgs {
     pub split: Split,
     /// Compare with the f64 reference and print the largest error last
     ///
-    /// Fails, and writes no output, if an element is off by more than rounding explains.
+    /// Fails, and writes no output, if an element is off by more than rounding explains. Scores can
+    /// be so large that rounding explains anything: such elements are counted and said.
     #[arg(long, verbatim_doc_comment)]
     pub check: bool,
 }

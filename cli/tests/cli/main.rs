@@ -44,8 +44,14 @@ impl Run {
 
 /// Runs the binary with words as arguments.
 fn run(args: &[&str]) -> Run {
+    run_in(args, &[])
+}
+
+/// The same with more environment.
+fn run_in(args: &[&str], environment: &[(&str, &str)]) -> Run {
     let output = Command::new(env!("CARGO_BIN_EXE_paged-attention"))
         .args(args)
+        .envs(environment.iter().copied())
         .output()
         .expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

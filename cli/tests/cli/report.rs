@@ -140,6 +140,17 @@ fn a_cuda_device_is_timed() {
     assert_eq!(charts(&folder), expected);
 }
 
+#[cfg(feature = "cuda")]
+#[test]
+fn a_machine_without_a_device_is_refused_before_any_work() {
+    // The real driver's variable and the emulated one's.
+    let none = [("CUDA_VISIBLE_DEVICES", ""), ("PTX_EMULATOR_DEVICES", "0")];
+    let run = crate::run_in(&["report", "--device", "cuda"], &none);
+    assert_eq!(run.stdout, "");
+    let message = run.failure();
+    assert!(message.contains("CUDA_ERROR_NO_DEVICE"), "{message}");
+}
+
 #[test]
 fn numbers_out_of_range_are_refused() {
     for (option, value) in [
