@@ -7,6 +7,8 @@ mod device;
 mod far;
 mod planted;
 mod runner;
+#[cfg(feature = "cuda")]
+mod runner_cuda;
 mod sectors;
 mod world;
 

@@ -1,9 +1,8 @@
-//! The operations on a CUDA device, through the safe interface; and what only a device can show:
-//! other contexts, captured graphs, raw addresses, buffers that do not fit.
+//! What only a CUDA device can show of the operations: other contexts, captured graphs, raw addresses,
+//! and buffers that do not fit.
 
-use cust::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use paged_attention::cuda::{
-    CudaBackend, CudaCache, CudaCacheMut, CudaRows, CudaRowsMut, CudaSlots, CudaTable,
+    CudaBackend, CudaCacheMut, CudaRows, CudaRowsMut, CudaSlots, CudaTable,
 };
 use paged_attention::{
     CacheLaunch, CacheLayout, CacheSizes, CacheStrides, DeviceCache, DeviceRows, DeviceTable,
@@ -11,173 +10,13 @@ use paged_attention::{
 };
 
 use super::case::CacheCase;
-use super::runner::{CacheBackend, Raw, cache_strides, elements, row_strides, validate};
-use super::world::{Call, Place, World};
-use crate::backend::cuda::{Cuda, cuda, get, put, stream};
-use crate::backend::{Backend, DTYPES};
+use super::runner::{cache_strides, row_strides, validate};
+use super::runner_cuda::{Buffers, run};
+use super::world::{Call, Place, Table, World};
+use crate::backend::DTYPES;
+use crate::backend::cuda::{cuda, put, stream};
 use crate::cuda::graph::Graph;
 use crate::cuda::{other_context, within};
-
-impl CacheBackend for Cuda {
-    fn cases(&self, usual: u32) -> u32 {
-        Backend::cases(self, usual)
-    }
-
-    fn run(&self, world: &mut World, call: &Call<'_>) -> Result<(), Error> {
-        self.enter();
-        match world.case.element() {
-            2 => run::<u16>(&self.backend, world, call),
-            _ => run::<u32>(&self.backend, world, call),
-        }
-    }
-}
-
-/// A world's buffers on the device.
-struct Buffers<B: DeviceCopy> {
-    case: CacheCase,
-    buffers: Vec<DeviceBuffer<B>>,
-}
-
-impl<B: DeviceCopy + Raw> Buffers<B> {
-    fn upload(world: &World) -> Self {
-        let buffers = world.buffers.iter().map(|bytes| put(&B::from_bytes(bytes)));
-        Self {
-            case: world.case.clone(),
-            buffers: buffers.collect(),
-        }
-    }
-
-    fn slice(&self, place: &Place) -> DeviceSlice<B> {
-        self.buffers[place.buffer].index(elements(&self.case, place))
-    }
-
-    fn rows<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaRows<'a> {
-        let (heads, d) = (self.case.heads, self.case.head_dim);
-        let (tokens, token, head) = row_strides(&self.case, place);
-        CudaRows::with_strides(slice, tokens, heads, d, token, head)
-    }
-
-    fn rows_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaRowsMut<'a> {
-        let (heads, d) = (self.case.heads, self.case.head_dim);
-        let (tokens, token, head) = row_strides(&self.case, place);
-        CudaRowsMut::with_strides(slice, tokens, heads, d, token, head)
-    }
-
-    fn cache<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaCache<'a> {
-        let CacheCase {
-            num_blocks,
-            block_size,
-            heads,
-            head_dim,
-            ..
-        } = self.case;
-        let strides = cache_strides(&self.case, place);
-        CudaCache::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
-    }
-
-    fn cache_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaCacheMut<'a> {
-        let CacheCase {
-            num_blocks,
-            block_size,
-            heads,
-            head_dim,
-            ..
-        } = self.case;
-        let strides = cache_strides(&self.case, place);
-        CudaCacheMut::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
-    }
-}
-
-impl<B: DeviceCopy + Raw + Default> Buffers<B> {
-    fn download(&self, world: &mut World) {
-        for (bytes, buffer) in world.buffers.iter_mut().zip(&self.buffers) {
-            *bytes = B::to_bytes(&get(buffer));
-        }
-    }
-}
-
-fn run<B: DeviceCopy + Raw + Default>(
-    backend: &CudaBackend,
-    world: &mut World,
-    call: &Call<'_>,
-) -> Result<(), Error> {
-    let buffers = Buffers::<B>::upload(world);
-    let stream = stream();
-    let result = launch(backend, &stream, &buffers, call);
-    stream.synchronize().unwrap();
-    buffers.download(world);
-    result
-}
-
-fn launch<B: DeviceCopy + Raw>(
-    backend: &CudaBackend,
-    stream: &cust::stream::Stream,
-    buffers: &Buffers<B>,
-    call: &Call<'_>,
-) -> Result<(), Error> {
-    let sizes = buffers.case.sizes();
-    match call {
-        Call::Write {
-            rows,
-            caches,
-            slots,
-        } => {
-            let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
-            let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-            let mut mapping = backend.slots(&sizes, slots.len())?;
-            mapping.set(slots)?;
-            backend.reshape_and_cache(
-                stream,
-                &sizes,
-                [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])],
-                [
-                    buffers.cache_mut(&mut k_cache, &caches[0]),
-                    buffers.cache_mut(&mut v_cache, &caches[1]),
-                ],
-                &mapping,
-            )
-        }
-        Call::Copy { caches, pairs } => {
-            let mut slices: Vec<_> = caches.iter().map(|place| buffers.slice(place)).collect();
-            let views = slices.iter_mut().zip(*caches);
-            let mut views: Vec<_> = views
-                .map(|(slice, place)| buffers.cache_mut(slice, place))
-                .collect();
-            let table = backend.cache_table(&views)?;
-            let mut list = backend.pairs(&sizes, pairs.len())?;
-            list.set(pairs)?;
-            backend.copy_blocks(stream, &sizes, &mut views, &table, &list)
-        }
-        Call::Gather {
-            caches,
-            table,
-            lens,
-            rows,
-        } => {
-            // The table is on the host, too, where it can be looked at.
-            validate(&buffers.case, call)?;
-            let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-            let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
-            let entries = put(&table.entries);
-            let view = CudaTable::with_stride(&*entries, table.num_seqs, table.width, table.stride);
-            let mut lengths = backend.lengths(lens.len())?;
-            lengths.set(lens)?;
-            backend.gather_cache(
-                stream,
-                &sizes,
-                [
-                    buffers.cache(&k_cache, &caches[0]),
-                    buffers.cache(&v_cache, &caches[1]),
-                ],
-                (&view, &lengths),
-                [
-                    buffers.rows_mut(&mut k, &rows[0]),
-                    buffers.rows_mut(&mut v, &rows[1]),
-                ],
-            )
-        }
-    }
-}
 
 /// A cache of 6 blocks and rows for 5 tokens.
 fn world() -> (World, [Place; 2], [Place; 2]) {
@@ -284,7 +123,7 @@ fn raw_launches_give_the_bytes_of_the_safe_interface() {
             pairs: &pairs,
         },
     );
-    let table = super::world::Table {
+    let table = Table {
         entries: vec![4, 5],
         num_seqs: 1,
         width: 2,
@@ -498,6 +337,62 @@ fn caches_that_are_not_the_tables_are_refused() {
     assert_eq!(
         refused(&mut views).to_string(),
         "copy_blocks: caches[1] has token_stride 64, must have 128"
+    );
+}
+
+/// The table is on the device alone: its shape is known, its entries are not looked at.
+#[test]
+fn gathers_that_do_not_fit_are_refused() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, rows) = world();
+    let before = world.buffers.clone();
+    let buffers = Buffers::<u16>::upload(&world);
+    let sizes = world.case.sizes();
+    let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+    let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+    let table = put(&[0, 1, 2, 3]);
+    let stream = stream();
+    let mut lengths = backend.lengths(2).unwrap();
+    let mut refused = |lens: &[i32], columns, (rows, token_stride)| {
+        lengths.set(lens).unwrap();
+        let gathered = backend.gather_cache(
+            &stream,
+            &sizes,
+            [
+                buffers.cache(&k_cache, &caches[0]),
+                buffers.cache(&v_cache, &caches[1]),
+            ],
+            (&CudaTable::new(&*table, 2, columns), &lengths),
+            [&mut k, &mut v]
+                .map(|rows_of| CudaRowsMut::with_strides(rows_of, rows, 2, 64, token_stride, 64)),
+        );
+        stream.synchronize().unwrap();
+        buffers.download(&mut world);
+        world.same(&before).unwrap();
+        gathered.unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&[2, 3], 2, (4, 128)),
+        "gather_cache: k has num_tokens 4, must have 5"
+    );
+    assert_eq!(
+        refused(&[5], 2, (5, 128)),
+        "gather_cache: block_table has num_seqs 2, must have 1"
+    );
+    assert_eq!(
+        refused(&[0, 5], 1, (5, 128)),
+        "gather_cache: seq_lens[1] = 5, must be at most 4 (block table of 1 columns × block_size 4)"
+    );
+    assert_eq!(
+        refused(&[2, 3], 3, (5, 128)),
+        "gather_cache: block_table holds 4 elements, must hold at least 6 for num_seqs 2, \
+         max_blocks_per_seq 3, row_stride 3"
+    );
+    assert_eq!(
+        refused(&[2, 3], 2, (5, 64)),
+        "gather_cache: out.token_stride = 64 and out.head_stride = 64 make rows overlap, must keep 5 \
+         × 2 rows of 64 elements apart"
     );
 }
 
