@@ -67,7 +67,7 @@ pub enum Timer {
     Emulator,
     Cpu,
     #[cfg(feature = "cuda")]
-    Cuda(on_cuda::Device),
+    Cuda(Box<on_cuda::Device>),
 }
 
 impl Timer {
@@ -79,7 +79,7 @@ impl Timer {
             #[cfg(feature = "cuda")]
             ReportDevice::Cuda => {
                 let config = AttentionConfig::new(DType::F16, 1, 1, HEAD_DIM, 16);
-                Ok(Self::Cuda(on_cuda::Device::open(&config)?))
+                Ok(Self::Cuda(Box::new(on_cuda::Device::open(&config)?)))
             }
             #[cfg(not(feature = "cuda"))]
             ReportDevice::Cuda => Err(Error::WithoutCuda),
