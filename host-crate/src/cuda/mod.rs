@@ -54,8 +54,8 @@
 //! are one launch each, on the same terms. Slots, pairs of blocks and lengths decide where they write:
 //! they lie in buffers of this back end ([`CudaSlots`], [`CudaPairs`], [`CudaLengths`]), whose `set`
 //! checks them on the host before it copies them. One `set` per step serves the launches of every
-//! layer. Engines that keep their integers in buffers of their own check them with [`CacheSizes`] and
-//! use [`CudaBackend::launch_cache`].
+//! layer. Engines that keep their integers in buffers of their own check them with
+//! [`crate::CacheSizes`] and use [`CudaBackend::launch_cache`].
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
