@@ -12,7 +12,7 @@ use crate::compare::close_to_exact;
 
 /// (query heads, kv heads) that reach each head tile of the table, more than one tile, and one, two
 /// and four warps of heads on tensor cores.
-const GROUPS: [(usize, usize); 5] = [(2, 2), (8, 1), (11, 1), (24, 1), (67, 1)];
+pub const GROUPS: [(usize, usize); 5] = [(2, 2), (8, 1), (11, 1), (24, 1), (67, 1)];
 
 /// Runs the entries of one (dtype, head_dim): one live split, then several.
 fn run(ptx: &Ptx, dtype: DType, head_dim: usize) -> BTreeSet<&'static str> {

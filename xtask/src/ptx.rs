@@ -201,6 +201,18 @@ mod tests {
         }
     }
 
+    /// A set that is there is tested and shipped, not forgotten; one that is not is not asked for.
+    #[test]
+    fn the_rust_cuda_set_is_on_by_default_where_it_is_committed() {
+        let committed = Place::RUST_CUDA.folder().join("manifest.json").exists();
+        for manifest in ["Cargo.toml", "cli/Cargo.toml"] {
+            let text = fs::read_to_string(root().join(manifest)).unwrap();
+            let line = text.lines().find(|line| line.starts_with("default = "));
+            let line = line.unwrap_or_else(|| panic!("{manifest} has no default features"));
+            assert_eq!(line.contains("\"rust-cuda-ptx\""), committed, "{manifest}");
+        }
+    }
+
     #[test]
     fn the_set_stays_within_two_megabytes_and_a_configuration_within_100_kb() {
         let set = paged_attention::artefacts::PtxSet::embedded();
