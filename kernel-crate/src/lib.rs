@@ -24,6 +24,7 @@
         internal_features,
         reason = "convergent intrinsics, see `device::warp`"
     ),
+    allow(unused_features, reason = "each compiler needs some of them"),
     allow(
         dead_code,
         reason = "the shared modules' host side is unused on the device"

@@ -2,9 +2,19 @@
 //!
 //! Device addresses are `u64`, shared-memory addresses are `u32` offsets of the shared window.
 
-use core::arch::asm;
+use core::arch::{asm, global_asm};
 
-pub use super::compiler::dynamic_shared;
+// `cuda_std` has a function for this, whose PTX ptxas takes for 16 static bytes.
+global_asm!(".extern .shared .align 16 .b8 dyn_smem[];");
+
+/// Shared-window address of the CTA's dynamic shared memory, 16-byte aligned.
+#[inline(always)]
+pub fn dynamic_shared() -> u32 {
+    let address: u32;
+    // SAFETY: names the array declared above; nothing is accessed.
+    unsafe { asm!("mov.u32 {}, dyn_smem;", out(reg32) address, options(pure, nomem, nostack)) }
+    address
+}
 
 /// `ld.global.nc.b32`: one i32 that no thread of the grid writes.
 ///

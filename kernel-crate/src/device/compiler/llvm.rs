@@ -1,6 +1,6 @@
 //! rustc's own NVPTX back end: LLVM's intrinsics.
 
-use core::arch::{asm, global_asm, nvptx};
+use core::arch::nvptx;
 
 /// Every lane of the warp.
 const FULL_MASK: u32 = u32::MAX;
@@ -29,8 +29,6 @@ unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.rcp.rn.f"]
     safe fn llvm_rcp(x: f32) -> f32;
 }
-
-global_asm!(".extern .shared .align 16 .b8 dyn_smem[];");
 
 /// `%tid.x`.
 #[inline(always)]
@@ -100,15 +98,6 @@ pub unsafe fn synchronise() {
 pub unsafe fn barrier() {
     // SAFETY: every thread arrives, by this function's contract.
     unsafe { barrier_all(0) }
-}
-
-/// Shared-window address of the CTA's dynamic shared memory, 16-byte aligned.
-#[inline(always)]
-pub fn dynamic_shared() -> u32 {
-    let address: u32;
-    // SAFETY: names the array declared above; nothing is accessed.
-    unsafe { asm!("mov.u32 {}, dyn_smem;", out(reg32) address, options(pure, nomem, nostack)) }
-    address
 }
 
 /// `fma.rn.f32`: `a * b + c`, rounded once. No compiler contracts, so it is written out.

@@ -2,7 +2,7 @@
 //! `cuda_std`'s.
 
 use core::arch::asm;
-use cuda_std::{intrinsics, shared, thread, warp};
+use cuda_std::{intrinsics, thread, warp};
 
 /// Every lane of the warp.
 const FULL_MASK: u32 = u32::MAX;
@@ -72,19 +72,6 @@ pub unsafe fn synchronise() {
 #[inline(always)]
 pub unsafe fn barrier() {
     thread::sync_threads();
-}
-
-/// Shared-window address of the CTA's dynamic shared memory, 16-byte aligned.
-#[inline(always)]
-pub fn dynamic_shared() -> u32 {
-    let generic = shared::dynamic_shared_mem::<u128>() as u64;
-    let address: u32;
-    // SAFETY: arithmetic on registers.
-    unsafe {
-        asm!("{{ .reg .b64 window; cvta.to.shared.u64 window, {1}; cvt.u32.u64 {0}, window; }}",
-            out(reg32) address, in(reg64) generic, options(pure, nomem, nostack));
-    }
-    address
 }
 
 /// `fma.rn.f32`: `a * b + c`, rounded once. No compiler contracts, so it is written out.
