@@ -64,7 +64,7 @@ impl RowFacts {
 ///
 /// Sums. A weight 2^x has a relative error of at most 4u (`ex2.approx`: 2⁻²²). The weighted sums of
 /// a split of at most 8192 tokens are chains of at most min(L, 2048) additions, with a rescale at
-/// most once in 24 of them (CPU: chains of 2040, tiles of 24 tokens), or of a quarter as many with
+/// most once in 12 of them (CPU: chains of 2016, tiles of 12 or 24 tokens), or a quarter as many with
 /// a rescale each (PTX: four warps): in both cases, at 1 + 5 roundings of u per rescaled addition,
 /// at most 1.5·min(L, 2048)·u. Tensor cores add 16 tokens at a time, also where one warp has all
 /// tokens of a split, and may truncate where others round: twice that, and without the quarter,

@@ -91,7 +91,9 @@ pub(crate) struct Kernel<T> {
     pub lanes: usize,
     /// One step.
     pub step: Step<T>,
-    /// Asks for the next share of rows.
+    /// Asks for a line of each page.
+    pub translate: unsafe fn(&Prefetch<'_, T>),
+    /// Asks for all rows that are left.
     pub prefetch: unsafe fn(&mut Prefetch<'_, T>),
 }
 
@@ -104,7 +106,7 @@ macro_rules! kernels {
             use super::*;
 
             pub(super) const KERNEL: Kernel<$element> =
-                Kernel { lanes: <$simd>::LANES, step, prefetch };
+                Kernel { lanes: <$simd>::LANES, step, translate, prefetch };
 
             /// # Safety
             /// As for [`tile::step`].
@@ -121,13 +123,24 @@ macro_rules! kernels {
             }
 
             /// # Safety
-            /// As for [`super::super::prefetch::Rows::some`].
+            /// As for [`super::super::prefetch::Rows::pages`].
+            #[$attribute]
+            unsafe fn translate(rows: &Prefetch<'_, $element>) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    rows.k.pages::<$simd>();
+                    rows.v.pages::<$simd>();
+                }
+            }
+
+            /// # Safety
+            /// As for [`super::super::prefetch::Rows::lines`].
             #[$attribute]
             unsafe fn prefetch(rows: &mut Prefetch<'_, $element>) {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    rows.k.some::<$simd>();
-                    rows.v.some::<$simd>();
+                    rows.k.lines::<$simd>(usize::MAX);
+                    rows.v.lines::<$simd>(usize::MAX);
                 }
             }
         }

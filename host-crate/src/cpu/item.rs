@@ -9,10 +9,10 @@ use super::FOLD_TOKENS;
 use super::convert::{round, widen};
 use super::isa::Kernel;
 use super::micro::Columns;
-use super::prefetch::Prefetch;
+use super::prefetch::{Prefetch, Stretch};
 use super::scratch::{Layout, Scratch, group_len};
 use super::source::Source;
-use super::tile::{Heads, QUAD, Tile, calls_per_step};
+use super::tile::{Heads, QUAD, Tile};
 use crate::Element;
 
 /// What all items of a call share. Pointers are those of validated views.
@@ -63,6 +63,17 @@ impl<T: Element, Src: Source<T>> Job<'_, T, Src> {
         self.seq_lens[seq] as usize
     }
 
+    /// The rows of `heads` kv heads from `first` on.
+    fn prefetch<'a>(&self, tile: &'a Tile<T>, first: usize, heads: usize) -> Prefetch<'a, T> {
+        let (k, v) = self.source.head_strides();
+        let stretch = |stride| Stretch {
+            offset: first * stride,
+            stride,
+            heads,
+        };
+        Prefetch::new(tile, stretch(k), stretch(v), self.head_dim)
+    }
+
     /// Splits of a sequence that hold a token.
     pub(crate) fn live_splits(&self, seq: usize) -> usize {
         self.len(seq).div_ceil(self.split_tokens)
@@ -92,9 +103,8 @@ where
             // The first step has none before it that could ask for its rows.
             job.source
                 .rows(item.seq, begin, job.tile.min(end - begin), &mut tiles[0]);
-            let offsets = offsets(job.source, item.first_head);
-            let mut all = Prefetch::new(&tiles[0], offsets, job.head_dim, (1, 1));
-            (job.kernel.prefetch)(&mut all);
+            let mut first = job.prefetch(&tiles[0], item.first_head, 1);
+            (job.kernel.prefetch)(&mut first);
         }
         for r in 0..rows {
             let at = item.seq * job.q_strides.0 + (first_q + r) * job.q_strides.1;
@@ -176,24 +186,19 @@ unsafe fn run_chain<T, Src>(
             end
         };
         let [tile, next_tile] = tiles;
-        for head in first_head..first_head + heads_per_pass {
-            let (k_offset, v_offset) = offsets(job.source, item.first_head + head);
-            let calls = calls_per_step(tile.len, job.group, columns);
-            // SAFETY: `next_start..next_end` are live tokens of the sequence; the tiles hold rows of
-            // live tokens; `layout` holds rows and states of all the item's heads.
-            unsafe {
-                let mut prefetch = if head + 1 < first_head + heads_per_pass {
-                    let next = offsets(job.source, item.first_head + head + 1);
-                    Prefetch::new(tile, next, job.head_dim, calls)
-                } else {
-                    next_tile.len = 0;
-                    if next_start < next_end {
-                        let len = job.tile.min(next_end - next_start);
-                        job.source.rows(item.seq, next_start, len, next_tile);
-                    }
-                    let next = offsets(job.source, item.first_head + next_head);
-                    Prefetch::new(next_tile, next, job.head_dim, calls)
-                };
+        // SAFETY: `next_start..next_end` are live tokens of the sequence; the tiles hold rows of live
+        // tokens; `layout` holds rows and states of all the item's heads.
+        unsafe {
+            next_tile.len = 0;
+            if next_start < next_end {
+                let len = job.tile.min(next_end - next_start);
+                job.source.rows(item.seq, next_start, len, next_tile);
+            }
+            let next_head = item.first_head + next_head;
+            let mut prefetch = job.prefetch(next_tile, next_head, heads_per_pass);
+            (job.kernel.translate)(&prefetch);
+            for head in first_head..first_head + heads_per_pass {
+                let (k_offset, v_offset) = offsets(job.source, item.first_head + head);
                 let first = head * group_len(job.group, columns);
                 let heads = Heads {
                     q: layout.q[first..].as_ptr(),
@@ -205,6 +210,7 @@ unsafe fn run_chain<T, Src>(
                 let states = &mut layout.states[head * quads..][..quads];
                 (job.kernel.step)(tile, &heads, columns, states, &mut prefetch);
             }
+            (job.kernel.prefetch)(&mut prefetch);
         }
         tiles.swap(0, 1);
     }

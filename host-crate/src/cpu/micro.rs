@@ -9,6 +9,8 @@
     reason = "register tiles are indexed by head and column"
 )]
 
+use super::TILE;
+use super::prefetch::{LINE, Rows};
 use super::simd::{GRANULE, Simd, load, load_granule};
 use crate::Element;
 
@@ -47,7 +49,8 @@ impl Columns {
     }
 }
 
-/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P.
+/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P. Asks
+/// for `lines` lines before; a single head for as many as it passes over, on the way.
 ///
 /// # Safety
 /// The CPU has `S`. `q: [columns.vectors(), P, LANES]`; `rows[n] + offset` for n < N points to a row of keys;
@@ -59,13 +62,19 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
     offset: usize,
     columns: &Columns,
     out: *mut f32,
+    (prefetch, lines): (&mut Rows<'_, T>, usize),
 ) where
     S: Simd,
     T: Element,
 {
     const { assert!((P == 1 && H == 1 && N.is_multiple_of(4)) || (P == 4 && H <= 4)) };
+    // Lines that `N` rows have per vector.
+    let per_column = N * S::LANES * size_of::<T>() / LINE;
     // SAFETY: the caller's promise; columns stay within a row.
     unsafe {
+        if P > 1 {
+            prefetch.lines::<S>(lines);
+        }
         let mut base = [std::ptr::null::<T>(); N];
         for n in 0..N {
             base[n] = (*rows.add(n)).add(offset);
@@ -73,6 +82,9 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
         let zero = S::splat(0.0);
         let mut sums = [[zero; H]; N];
         for j in 0..columns.full {
+            if P == 1 {
+                prefetch.lines::<S>(per_column);
+            }
             let at = j * S::LANES;
             let mut k = [zero; N];
             for n in 0..N {
@@ -111,7 +123,8 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
 }
 
 /// Adds the weighted values of `n` tokens to `W` vectors of columns of `H` heads:
-/// `acc[h] += Σ weights[t * P + h] · v[t]`.
+/// `acc[h] += Σ weights[t * P + h] · v[t]`. Asks on the way for as many lines as it passes over, if
+/// `sharers` calls share them.
 ///
 /// # Safety
 /// The CPU has `S`. `weights: [n, P]`; `rows[t] + offset` for t < n points to `W` vectors of values,
@@ -124,6 +137,7 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
     offset: usize,
     granule: bool,
     acc: *mut f32,
+    (prefetch, sharers): (&mut Rows<'_, T>, usize),
 ) where
     S: Simd,
     T: Element,
@@ -137,39 +151,47 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
                 sums[h][w] = S::load(acc.add((w * P + h) * S::LANES));
             }
         }
-        for t in 0..n {
-            let row = (*rows.add(t)).add(offset);
-            let mut v = [zero; W];
-            for w in 0..W {
-                v[w] = if S::LANES > GRANULE && w == W - 1 && granule {
-                    load_granule::<S, T>(row.add(w * S::LANES))
+        // A single head passes fast over the values, and asks for a few lines at a time.
+        let chunk = if P == 1 { 4 } else { TILE };
+        let lines = (chunk.min(n) * W * S::LANES * size_of::<T>()).div_ceil(LINE * sharers);
+        let mut t = 0;
+        while t < n {
+            prefetch.lines::<S>(lines);
+            for _ in 0..chunk.min(n - t) {
+                let row = (*rows.add(t)).add(offset);
+                let mut v = [zero; W];
+                for w in 0..W {
+                    v[w] = if S::LANES > GRANULE && w == W - 1 && granule {
+                        load_granule::<S, T>(row.add(w * S::LANES))
+                    } else {
+                        load::<S, T>(row.add(w * S::LANES))
+                    };
+                }
+                if H == 4 && W == 3 {
+                    // A detour through arrays of the tile's size; it is of that size here.
+                    let mut tile = [[zero; 3]; 4];
+                    let mut v3 = [zero; 3];
+                    for w in 0..W {
+                        v3[w % 3] = v[w];
+                        for h in 0..H {
+                            tile[h % 4][w % 3] = sums[h][w];
+                        }
+                    }
+                    tile = S::add_weighted_4x3(weights.add(t * P), v3, tile);
+                    for w in 0..W {
+                        for h in 0..H {
+                            sums[h][w] = tile[h % 4][w % 3];
+                        }
+                    }
                 } else {
-                    load::<S, T>(row.add(w * S::LANES))
-                };
-            }
-            if H == 4 && W == 3 {
-                // A detour through arrays of the tile's size; it is of that size here.
-                let mut tile = [[zero; 3]; 4];
-                let mut v3 = [zero; 3];
-                for w in 0..W {
-                    v3[w % 3] = v[w];
                     for h in 0..H {
-                        tile[h % 4][w % 3] = sums[h][w];
+                        let p = S::splat(*weights.add(t * P + h));
+                        for w in 0..W {
+                            sums[h][w] = S::fma(p, v[w], sums[h][w]);
+                        }
                     }
                 }
-                tile = S::add_weighted_4x3(weights.add(t * P), v3, tile);
-                for w in 0..W {
-                    for h in 0..H {
-                        sums[h][w] = tile[h % 4][w % 3];
-                    }
-                }
-                continue;
-            }
-            for h in 0..H {
-                let p = S::splat(*weights.add(t * P + h));
-                for w in 0..W {
-                    sums[h][w] = S::fma(p, v[w], sums[h][w]);
-                }
+                t += 1;
             }
         }
         for h in 0..H {

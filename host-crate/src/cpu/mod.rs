@@ -31,13 +31,13 @@ use crate::{DecodeInputs, Element, Error, Op, Plan, RowsViewMut};
 
 /// Most lanes of a vector.
 const MAX_LANES: usize = 16;
-/// Tokens per tile of 32-bit types and small groups, where a tile's rows and the next one's share the
-/// first-level cache: a multiple of the 3 and the 8 tokens of a register tile.
-const SHORT_TILE: usize = 24;
-/// Tokens per tile where arithmetic is the limit and fewer, longer tiles save some of it.
-const TILE: usize = 48;
+/// Most tokens per tile: a multiple of the 3 and the 8 tokens of a register tile.
+const TILE: usize = 24;
+/// Tokens per tile where a longer one would crowd the second-level cache.
+const SHORT_TILE: usize = 12;
 /// Tokens that are added in one chain before the sums join a total: whole tiles, at most 2048.
-const FOLD_TOKENS: usize = 2016;
+#[doc(hidden)]
+pub const FOLD_TOKENS: usize = 2016;
 
 /// Decode attention on the CPU. Writes every row of `out` and, if asked, `lse`
 /// `[num_seqs, num_q_heads]`; `workspace` has at least [`Plan::workspace_len`] elements.

@@ -7,15 +7,17 @@ use super::merge::merge_row;
 use super::scratch::Scratch;
 use super::source::Source;
 use super::threads;
-use super::tile::QUAD;
 use super::{SHORT_TILE, TILE};
 use crate::{Element, Plan, RowsView, RowsViewMut};
 
 /// Items per thread to aim for, so that threads end together.
-const ITEMS_PER_THREAD: usize = 8;
-/// Bytes of neighbouring heads that an item should read of each token: half a page, so that address
-/// translation is not paid for a single row.
-const MIN_RANGE_BYTES: usize = 2048;
+const ITEMS_PER_THREAD: usize = 2;
+/// Bytes of neighbouring heads that an item reads of each token: a page, so that its address is
+/// translated once and hardware prefetchers have a stream to follow; more would crowd the cache.
+const RANGE_BYTES: usize = 4096;
+/// Bytes of keys up to which a tile is long: its keys and values and those of the next one share the
+/// second-level cache.
+const LONG_TILE_BYTES: usize = 48 << 10;
 
 /// Runs a call.
 ///
@@ -39,6 +41,7 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     } else {
         InstructionSet::Portable
     };
+    let row_bytes = config.head_dim * size_of::<T>();
     let split = plan.num_splits() > 1;
     let partial_out = workspace.as_mut_ptr();
     let job = Job {
@@ -53,11 +56,7 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
         partial_ml: partial_out.wrapping_add(if split { plan.partial_out_len() } else { 0 }),
         seq_lens,
         head_dim: config.head_dim,
-        tile: if size_of::<T>() == 2 && config.group_size() >= QUAD {
-            TILE
-        } else {
-            SHORT_TILE
-        },
+        tile: tile_len(config.num_kv_heads, row_bytes),
         num_q_heads: config.num_q_heads,
         num_kv_heads: config.num_kv_heads,
         group: config.group_size(),
@@ -67,7 +66,6 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     };
 
     let tokens: usize = seq_lens.iter().map(|&len| len as usize).sum();
-    let row_bytes = config.head_dim * size_of::<T>();
     let bytes = tokens.saturating_mul(2 * config.num_kv_heads * row_bytes);
     let threads = threads::count(bytes);
     let items = Items::new(&job, threads, row_bytes);
@@ -99,6 +97,21 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     );
 }
 
+/// kv heads that an item takes at most.
+fn heads_per_page(num_kv_heads: usize, row_bytes: usize) -> usize {
+    (RANGE_BYTES / row_bytes).clamp(1, num_kv_heads)
+}
+
+/// Tokens per tile; follows from the configuration alone.
+fn tile_len(num_kv_heads: usize, row_bytes: usize) -> usize {
+    let range = heads_per_page(num_kv_heads, row_bytes) * row_bytes;
+    if TILE * range <= LONG_TILE_BYTES {
+        TILE
+    } else {
+        SHORT_TILE
+    }
+}
+
 /// The items of a call, found by index.
 struct Items {
     /// For each sequence the (sequence, split) pairs before it, and last their number. A sequence
@@ -127,11 +140,9 @@ impl Items {
         let num_kv_heads = job.num_kv_heads;
         let heads_per_range = if job.source.heads_are_inner() {
             let wanted = (ITEMS_PER_THREAD * threads).div_ceil(sum.max(1));
-            let least = MIN_RANGE_BYTES.div_ceil(row_bytes);
             num_kv_heads
-                .div_ceil(wanted.max(1))
-                .max(least)
-                .min(num_kv_heads)
+                .div_ceil(wanted)
+                .min(heads_per_page(num_kv_heads, row_bytes))
         } else {
             1
         };

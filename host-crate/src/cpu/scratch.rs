@@ -73,7 +73,6 @@ impl Scratch {
         columns: &Columns,
     ) -> Layout<'_> {
         let part = (rows / group * group_len(group, columns)).next_multiple_of(16);
-        self.lines.clear();
         self.lines.resize(3 * part / 16, Line([0.0; 16]));
         let quads = rows / group * group.div_ceil(QUAD);
         self.states.clear();
@@ -87,6 +86,9 @@ impl Scratch {
         };
         let (q, sums) = lines.split_at_mut(part);
         let (acc, total) = sums.split_at_mut(part);
+        // Lanes past a row's end must not hold a NaN; totals are written before they are read.
+        q.fill(0.0);
+        acc.fill(0.0);
         let (row, columns) = (&mut self.row[..], *columns);
         Layout {
             q,

@@ -1,4 +1,4 @@
-//! One step: a tile of tokens of one kv head, for up to four query heads of its group.
+//! One step: a tile of tokens of one kv head, for all query heads of its group.
 
 #![allow(
     clippy::needless_range_loop,
@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use super::exp2::exp2;
 use super::micro::{Columns, scores, values};
-use super::prefetch::Prefetch;
+use super::prefetch::{LINE, Prefetch};
 use super::simd::{Simd, max_of_heads, sum_of_heads};
 use super::{MAX_LANES, TILE};
 use crate::Element;
@@ -44,6 +44,10 @@ impl MaxSum {
 
 /// Query heads of a group that the inner loops take together.
 pub(crate) const QUAD: usize = 4;
+/// Quads that share a pass over a tile.
+const MAX_QUADS: usize = 4;
+/// f32 for the weights of a quad, rounded up to a vector.
+const WEIGHTS: usize = (TILE + MAX_LANES) * QUAD;
 
 /// Where the query heads of one kv head stand.
 pub(crate) struct Heads {
@@ -74,99 +78,97 @@ pub(crate) unsafe fn step<S, T>(
     S: Simd,
     T: Element,
 {
-    for (quad, state) in states.iter_mut().enumerate() {
-        let first = quad * QUAD * columns.padded();
-        // SAFETY: the caller's promise; a quad starts before the group's end.
-        unsafe {
-            let q = heads.q.add(first);
-            let acc = heads.acc.add(first);
-            let heads = &Heads {
-                q,
-                acc,
-                group: heads.group - quad * QUAD,
-                ..*heads
-            };
-            match heads.group {
-                1 => attend::<S, T, 1, 8, 1>(tile, heads, columns, state, prefetch),
-                2 => attend::<S, T, 2, 3, 4>(tile, heads, columns, state, prefetch),
-                3 => attend::<S, T, 3, 3, 4>(tile, heads, columns, state, prefetch),
-                _ => attend::<S, T, 4, 3, 4>(tile, heads, columns, state, prefetch),
-            }
+    let (whole, rest) = states.split_at_mut(heads.group / QUAD);
+    // SAFETY: the caller's promise; a quad starts before the group's end.
+    unsafe {
+        let quad = |first: usize| Heads {
+            q: heads.q.add(first * QUAD * columns.padded()),
+            acc: heads.acc.add(first * QUAD * columns.padded()),
+            ..*heads
+        };
+        for (i, states) in whole.chunks_mut(MAX_QUADS).enumerate() {
+            attend::<S, T, 4, 3, 4>(tile, &quad(i * MAX_QUADS), columns, states, prefetch);
+        }
+        let last = quad(whole.len());
+        match heads.group % QUAD {
+            0 => {}
+            1 => attend::<S, T, 1, 8, 1>(tile, &last, columns, rest, prefetch),
+            2 => attend::<S, T, 2, 3, 4>(tile, &last, columns, rest, prefetch),
+            _ => attend::<S, T, 3, 3, 4>(tile, &last, columns, rest, prefetch),
         }
     }
 }
 
-/// How often a [`step`] asks for keys, and for values.
-pub(crate) fn calls_per_step(len: usize, group: usize, columns: &Columns) -> (usize, usize) {
-    let vectors = columns.vectors();
-    let (quads, single) = match group % QUAD {
-        0 => (group / QUAD, 0),
-        1 => (group / QUAD, 1),
-        _ => (group / QUAD + 1, 0),
-    };
-    let single_values = vectors / 8 + (vectors % 8).count_ones() as usize;
-    (
-        quads * len.div_ceil(3) + single * len.div_ceil(8),
-        quads * vectors.div_ceil(3) + single * single_values,
-    )
-}
-
-/// Attends `H` heads to the tokens of `tile`; scores in tiles of `N` tokens, heads padded to `P`.
+/// Attends `states.len()` times `H` heads to the tokens of `tile`; scores in tiles of `N` tokens,
+/// heads padded to `P`.
 ///
 /// # Safety
 /// The CPU has `S`; the pointers of `tile` and `heads` are valid for the shapes they name.
 #[inline(always)]
-pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize>(
+unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize>(
     tile: &Tile<T>,
     heads: &Heads,
     columns: &Columns,
-    state: &mut MaxSum,
+    states: &mut [MaxSum],
     prefetch: &mut Prefetch<'_, T>,
 ) where
     S: Simd,
     T: Element,
 {
     const { assert!(TILE.is_multiple_of(N)) };
-    let mut weights = MaybeUninit::<[f32; (TILE + MAX_LANES) * 4]>::uninit();
+    let mut weights = MaybeUninit::<[f32; MAX_QUADS * WEIGHTS]>::uninit();
     let weights = weights.as_mut_ptr().cast::<f32>();
-    // SAFETY: the caller's promise; `weights` holds TILE tokens of P ≤ 4 heads, rounded up to a
-    // vector, and each is written before it is read.
+    let quads = states.len();
+    let vectors = columns.vectors();
+    // From a quad's first vector to the next one's.
+    let quad_len = P * columns.padded();
+    // SAFETY: the caller's promise; `weights` holds for each of at most MAX_QUADS quads TILE tokens of
+    // P ≤ 4 heads, rounded up to a vector, and each is written before it is read.
     unsafe {
-        let mut t = 0;
-        while t < tile.len {
+        // All quads use a row before the next one: rows of a head can be so far apart that they share
+        // a few sets of the first-level cache, which does not hold them for long.
+        let lines = (N * vectors * S::LANES * size_of::<T>()).div_ceil(LINE * quads);
+        for t in (0..tile.len).step_by(N) {
             let rows = tile.k.as_ptr().add(t);
-            scores::<S, T, H, N, P>(heads.q, rows, heads.k_offset, columns, weights.add(t * P));
-            prefetch.k.some::<S>();
-            t += N;
+            for quad in 0..quads {
+                let q = heads.q.add(quad * quad_len);
+                let out = weights.add(quad * WEIGHTS + t * P);
+                let ask = (&mut prefetch.k, lines);
+                scores::<S, T, H, N, P>(q, rows, heads.k_offset, columns, out, ask);
+            }
         }
-        let count = tile.len * P;
-        let padded = count.next_multiple_of(S::LANES);
-        for i in count..padded {
-            *weights.add(i) = f32::NEG_INFINITY;
-        }
-        let rescale = softmax::<S, P>(weights, padded, state);
-        if rescale[..H].iter().any(|&factor| factor != 1.0) {
-            for j in 0..columns.vectors() {
-                for h in 0..H {
-                    let at = heads.acc.add((j * P + h) * S::LANES);
-                    S::store(at, S::mul(S::load(at), S::splat(rescale[h])));
+        for (quad, state) in states.iter_mut().enumerate() {
+            let weights = weights.add(quad * WEIGHTS);
+            let count = tile.len * P;
+            let padded = count.next_multiple_of(S::LANES);
+            for i in count..padded {
+                *weights.add(i) = f32::NEG_INFINITY;
+            }
+            if let Some(rescale) = softmax::<S, P>(weights, padded, state) {
+                let acc = heads.acc.add(quad * quad_len);
+                for j in 0..vectors {
+                    for h in 0..H {
+                        let at = acc.add((j * P + h) * S::LANES);
+                        S::store(at, S::mul(S::load(at), S::splat(rescale[h])));
+                    }
                 }
             }
         }
 
         let mut done = 0;
-        let vectors = columns.vectors();
         macro_rules! columns_of {
             ($w:literal) => {{
-                values::<S, T, H, $w, P>(
-                    weights,
-                    tile.len,
-                    tile.v.as_ptr(),
-                    heads.v_offset + done * S::LANES,
-                    columns.granule && done + $w == vectors,
-                    heads.acc.add(done * P * S::LANES),
-                );
-                prefetch.v.some::<S>();
+                for quad in 0..quads {
+                    values::<S, T, H, $w, P>(
+                        weights.add(quad * WEIGHTS),
+                        tile.len,
+                        tile.v.as_ptr(),
+                        heads.v_offset + done * S::LANES,
+                        columns.granule && done + $w == vectors,
+                        heads.acc.add(quad * quad_len + done * P * S::LANES),
+                        (&mut prefetch.v, quads),
+                    );
+                }
                 done += $w;
             }};
         }
@@ -192,7 +194,7 @@ pub(crate) unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize
 }
 
 /// Turns scores (log2 units) into weights 2^(score − maximum) in place, updates the maxima and
-/// denominators, and returns the factor for what was summed before.
+/// denominators, and returns the factors for what was summed before, unless they are 1.
 ///
 /// # Safety
 /// The CPU has `S`; `scores: [len / P, P]`, `len` a multiple of the lanes.
@@ -201,7 +203,7 @@ unsafe fn softmax<S: Simd, const P: usize>(
     scores: *mut f32,
     len: usize,
     state: &mut MaxSum,
-) -> [f32; 4] {
+) -> Option<[f32; 4]> {
     // SAFETY: the caller's promise.
     unsafe {
         let mut max = S::load(scores);
@@ -212,7 +214,14 @@ unsafe fn softmax<S: Simd, const P: usize>(
         let max = S::max(before, max_of_heads::<S, P>(max));
         // Scores of -inf alone leave the maximum at -inf; minus something finite they weigh 0.
         let base = S::max(max, S::splat(f32::MIN));
-        let rescale = exp2::<S>(S::sub(before, base));
+        let old = state.m.map(f32::to_bits);
+        S::store_quad(state.m.as_mut_ptr(), max);
+        let moved = old != state.m.map(f32::to_bits);
+        let rescale = if moved {
+            exp2::<S>(S::sub(before, base))
+        } else {
+            S::splat(1.0)
+        };
 
         let mut sum = S::splat(0.0);
         for i in (0..len).step_by(S::LANES) {
@@ -223,11 +232,10 @@ unsafe fn softmax<S: Simd, const P: usize>(
         let sum = sum_of_heads::<S, P>(sum);
         let sum = S::fma(load_heads::<S, P>(&state.l), rescale, sum);
 
-        S::store_quad(state.m.as_mut_ptr(), max);
         S::store_quad(state.l.as_mut_ptr(), sum);
         let mut factors = [0.0; 4];
         S::store_quad(factors.as_mut_ptr(), rescale);
-        factors
+        moved.then_some(factors)
     }
 }
 

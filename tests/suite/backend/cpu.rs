@@ -78,9 +78,6 @@ fn contiguous_as<T: Element>(batch: &Batch) -> Result<Output, Error> {
     })
 }
 
-/// Tokens that the CPU back end adds in one chain.
-const FOLD_TOKENS: usize = 2040;
-
 impl Order for Cpu {
     /// The scale's and q's rounding (LOG2_E as f32 is off by less than another), a chain over
     /// vectors of at least 8 lanes, whose products may be rounded, and a tree over 8 lanes. Sixteen
@@ -89,14 +86,14 @@ impl Order for Cpu {
         3.0 + (plan.config().head_dim.div_ceil(8) + 1) as f64 + 3.0
     }
 
-    /// Tiles of 24 tokens are summed by lanes, at most 24 / 8 + 16 additions, before they join the
-    /// chain with a multiplication and an addition: over a chain that is less than one addition per
-    /// token, plus one tile's worth.
+    /// Tiles of 12 or 24 tokens are summed by lanes before they join the chain with a multiplication
+    /// and an addition: over a chain that is less than one addition per token, plus one tile's worth.
+    /// That is most for four heads in 8 lanes: 12 additions within a lane, one across, and these two.
     fn denominator_roundings(&self) -> f64 {
-        21.0
+        15.0
     }
 
-    /// Splits; in each, chains of 2040 tokens in logical order, merged one behind the other. Then
+    /// Splits; in each, chains of `FOLD_TOKENS` in logical order, merged one behind the other. Then
     /// the splits, relative to the largest maximum, in runs of 1024.
     fn combine(&self, plan: &Plan, len: usize, token: &dyn Fn(usize) -> State) -> State {
         let split = plan.split_tokens() as usize;
@@ -108,8 +105,8 @@ impl Order for Cpu {
         let splits = (0..len).step_by(split).map(|begin| {
             let end = len.min(begin + split);
             let mut state = State::empty();
-            for from in (begin..end).step_by(FOLD_TOKENS) {
-                state.merge(chain(from, end.min(from + FOLD_TOKENS)));
+            for from in (begin..end).step_by(cpu::FOLD_TOKENS) {
+                state.merge(chain(from, end.min(from + cpu::FOLD_TOKENS)));
             }
             state
         });

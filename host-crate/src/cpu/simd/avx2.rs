@@ -141,7 +141,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
 

@@ -136,7 +136,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
 

@@ -82,7 +82,7 @@ fn check<T: Element>(batch: &Batch<T>, policy: SplitPolicy) {
     }
 }
 
-/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 48, 24, 8 and 3 tokens; a group of 5 has a
+/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 24, 8 and 3 tokens; a group of 5 has a
 /// quad and a single head.
 fn tails<T: Element>() {
     let lens = (0..=40).chain(47..=50);
@@ -112,6 +112,25 @@ fn every_tail_and_head_dim_is_within_the_bound_f16() {
 #[test]
 fn every_tail_and_head_dim_is_within_the_bound_bf16() {
     tails::<bf16>();
+}
+
+/// 8 rows of 512 bytes make tiles of 12 tokens.
+#[test]
+fn every_tail_of_short_tiles_is_within_the_bound() {
+    let lens = (0..=13).chain(23..=26);
+    let sequences: Vec<_> = lens.map(|len| (len as u64 + 100, len)).collect();
+    for layout in [CacheLayout::Nhd, CacheLayout::Hnd] {
+        let storage = Storage {
+            layout,
+            ..Storage::PLAIN
+        };
+        for heads in [8, 40] {
+            check(
+                &Batch::<f32>::new((heads, 8, 128), &sequences, storage),
+                SplitPolicy::Auto,
+            );
+        }
+    }
 }
 
 #[test]
