@@ -8,7 +8,7 @@
 mod embedded;
 #[cfg(feature = "rust-cuda-ptx")]
 mod embedded_rust_cuda {
-    // Included, since rustfmt looks for a module's file whether or not the feature is on.
+    // Included, so that rustfmt leaves the generated table alone.
     include!("embedded_rust_cuda.rs");
 }
 mod manifest;
