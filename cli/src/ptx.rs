@@ -64,10 +64,10 @@ impl SetName {
     pub fn load(&self) -> Result<Cow<'static, PtxSet>, Error> {
         match self {
             Self::Embedded(name) => {
-                let sets = PtxSet::all_embedded().into_iter();
-                let named = sets.filter(|(known, _)| known == name).map(|(_, set)| set);
+                let mut sets = PtxSet::all_embedded().into_iter();
+                let named = sets.find(|(known, _)| known == name);
                 // A name is made only from the same list.
-                let set = named.last().unwrap_or_else(PtxSet::embedded);
+                let set = named.map_or_else(PtxSet::embedded, |(_, set)| set);
                 Ok(Cow::Borrowed(set))
             }
             Self::Folder(path) => Ok(Cow::Owned(PtxSet::load(path)?)),

@@ -35,19 +35,23 @@ pub unsafe fn copy_blocks(args: &CopyBlocksArgs) {
     let heads = Chunks::new(args.num_kv_heads, args.head_magic, args.head_shift);
     let begin = slice * COPY_SLICE;
     let end = core::cmp::min(args.block_chunks, begin + COPY_SLICE);
-    let mut index = begin + warp::thread();
-    while index < end {
-        let (row, chunk) = chunks.split(index);
-        let (slot, head) = heads.split(row);
-        let offset =
-            row_offset(slot, head, args.token_stride, args.head_stride) + chunk as i64 * 16;
-        // SAFETY: inside the blocks, by this function's contract.
-        unsafe {
-            copy_16(
-                from.wrapping_add(offset as u64),
-                to.wrapping_add(offset as u64),
-            )
-        };
-        index += THREADS;
+    // All threads take the same turns, so that an unrolled loop keeps warps whole.
+    let mut first = begin;
+    while first < end {
+        let index = first + warp::thread();
+        if index < end {
+            let (row, chunk) = chunks.split(index);
+            let (slot, head) = heads.split(row);
+            let offset =
+                row_offset(slot, head, args.token_stride, args.head_stride) + chunk as i64 * 16;
+            // SAFETY: inside the blocks, by this function's contract.
+            unsafe {
+                copy_16(
+                    from.wrapping_add(offset as u64),
+                    to.wrapping_add(offset as u64),
+                )
+            };
+        }
+        first += THREADS;
     }
 }

@@ -200,7 +200,6 @@ unsafe fn compute<
         }
     }
     for s in 0..BATCH {
-        let live = token + s as u32 * ROWS < end;
         for score in &mut scores[s] {
             let mut distance = map.lanes_per_row / 2;
             while distance > 0 {
@@ -208,9 +207,13 @@ unsafe fn compute<
                 *score += unsafe { warp::shuffle_xor(*score, distance) };
                 distance /= 2;
             }
-            if !live {
-                *score = f32::NEG_INFINITY;
-            }
+        }
+    }
+    // Behind the last shuffle: a compiler may copy what follows a branch into both of its sides, and
+    // rows differ in their lanes' answer here.
+    for s in 0..BATCH {
+        if token + s as u32 * ROWS >= end {
+            scores[s] = [f32::NEG_INFINITY; H];
         }
     }
     for h in 0..H {
