@@ -31,7 +31,7 @@ use crate::{DecodeInputs, Element, Error, Op, Plan, RowsViewMut};
 
 /// Most lanes of a vector.
 const MAX_LANES: usize = 16;
-/// Most tokens per tile: a multiple of the 3 and the 8 tokens of a register tile.
+/// Most tokens per tile: a multiple of the 3 and the 4 tokens of a register tile.
 const TILE: usize = 24;
 /// Tokens per tile where a longer one would crowd the second-level cache.
 const SHORT_TILE: usize = 12;

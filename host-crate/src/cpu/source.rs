@@ -31,8 +31,8 @@ impl<T> Tile<T> {
     #[inline(always)]
     fn fill(&mut self, len: usize) {
         self.len = len;
-        // A register tile is at most 8 tokens long.
-        for i in len..(len + 7).min(TILE) {
+        // A register tile is at most 4 tokens long.
+        for i in len..(len + 3).min(TILE) {
             self.k[i] = self.k[0];
             self.v[i] = self.v[0];
         }

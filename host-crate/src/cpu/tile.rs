@@ -92,7 +92,7 @@ pub(crate) unsafe fn step<S, T>(
         let last = quad(whole.len());
         match heads.group % QUAD {
             0 => {}
-            1 => attend::<S, T, 1, 8, 1>(tile, &last, columns, rest, prefetch),
+            1 => attend::<S, T, 1, 4, 1>(tile, &last, columns, rest, prefetch),
             2 => attend::<S, T, 2, 3, 4>(tile, &last, columns, rest, prefetch),
             _ => attend::<S, T, 3, 3, 4>(tile, &last, columns, rest, prefetch),
         }

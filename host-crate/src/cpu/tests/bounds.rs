@@ -82,7 +82,7 @@ fn check<T: Element>(batch: &Batch<T>, policy: SplitPolicy) {
     }
 }
 
-/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 24, 8 and 3 tokens; a group of 5 has a
+/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 24, 4 and 3 tokens; a group of 5 has a
 /// quad and a single head.
 fn tails<T: Element>() {
     let lens = (0..=40).chain(47..=50);
