@@ -53,6 +53,10 @@ pub fn run() -> Result<()> {
     )?;
     step("ptx --check", &mut xtask("ptx --check")?)?;
     step("ptxas", &mut xtask("ptxas")?)?;
+    step(
+        "ptxas of rust-cuda's set",
+        &mut xtask("ptxas --report-only --dir host-crate/ptx/rust-cuda")?,
+    )?;
     step("ptx, fresh", xtask("ptx --out")?.arg(&fresh))?;
     let mut suite = cargo("test --release --package paged-attention-suite");
     step(
@@ -64,6 +68,11 @@ pub fn run() -> Result<()> {
         &mut xtask(
             "cuda-emulated -- clippy --release --workspace --all-targets --features cuda -- -D warnings",
         )?,
+    )?;
+    step(
+        "doc with cuda",
+        xtask("cuda-emulated -- doc -p paged-attention --no-deps --features cuda,emulator")?
+            .env("RUSTDOCFLAGS", "-D warnings"),
     )?;
     step(
         "suite on the emulated driver",

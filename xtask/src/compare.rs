@@ -32,7 +32,7 @@ pub struct Args {
 /// One entry of one set.
 struct Row {
     usage: Usage,
-    /// Main loop's instructions per byte of K and V; none where no main loop is recognised.
+    /// Instructions of the main loop per byte of K and V; none where none is recognised.
     per_byte: Option<f64>,
     bytes: usize,
 }
@@ -66,10 +66,8 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     println!();
-    println!(
-        "registers / stack bytes / spill bytes, main loop's instructions per byte of K and V,"
-    );
-    println!("bytes of PTX");
+    println!("registers / stack bytes / spill bytes; instructions of the main loop per byte of");
+    println!("K and V, - where the code has no loop of the shape that is counted; bytes of PTX");
     println!("{:26}{:^38}{:^38}", "entry", "first", "second");
     let rows = |dir: &Path, set: &PtxSet| rows(&ptxas, &nvdisasm, dir, set, &args.entry);
     let (mut default, other) = (rows(&args.default, &default)?, rows(&args.other, &other)?);

@@ -266,13 +266,18 @@ fn main_loop(text: &str, variant: &DecodeVariant) -> Result<MainLoop> {
         let map = LaneMap::new(variant.head_dim, variant.dtype.bytes());
         found.turns = map.steps / map.batch(variant.heads_per_tile);
     }
-    if variant.kind == DecodeKind::TensorCore {
-        let copied = found.copies * WARP * 16;
-        let bytes = bytes_per_pass(variant);
-        ensure!(
-            copied == bytes,
-            "the main loop copies {copied} bytes, must be the {bytes} of a pass"
-        );
-    }
+    let copies = match variant.kind {
+        DecodeKind::TensorCore => bytes_per_pass(variant) / (WARP * 16),
+        DecodeKind::CudaCore => {
+            // Of K and of V; a row may leave lanes idle.
+            let map = LaneMap::new(variant.head_dim, variant.dtype.bytes());
+            2 * map.steps * map.chunks_per_lane
+        }
+    };
+    ensure!(
+        found.copies == copies,
+        "the main loop holds {} copies, must be the {copies} of a pass",
+        found.copies
+    );
     Ok(found)
 }
