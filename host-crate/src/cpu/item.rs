@@ -196,7 +196,10 @@ unsafe fn run_chain<T, Src>(
             }
             let next_head = item.first_head + next_head;
             let mut prefetch = job.prefetch(next_tile, next_head, heads_per_pass);
-            (job.kernel.translate)(&prefetch);
+            // The rows of one head lie side by side, many to a page.
+            if heads_per_pass > 1 {
+                (job.kernel.translate)(&prefetch);
+            }
             for head in first_head..first_head + heads_per_pass {
                 let (k_offset, v_offset) = offsets(job.source, item.first_head + head);
                 let first = head * group_len(job.group, columns);

@@ -1,8 +1,9 @@
 //! Spreads items over threads.
 
-/// K and V bytes below which waking other threads costs more than it gains.
+/// K and V bytes below which waking other threads costs more than it gains: one thread takes about
+/// 70 µs for half of this, and a thread 50 µs to wake.
 #[cfg(feature = "rayon")]
-const MIN_PARALLEL_BYTES: usize = 128 << 10;
+const MIN_PARALLEL_BYTES: usize = 1 << 20;
 
 /// Threads that a call on `bytes` of keys and values uses.
 pub(crate) fn count(bytes: usize) -> usize {
