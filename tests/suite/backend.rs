@@ -78,8 +78,8 @@ macro_rules! claims {
         }
         #[cfg(all(feature = "cuda", feature = "rust-cuda-ptx"))]
         mod cuda_rust_cuda {
-            use crate::backend::{Set, cuda::cuda_with};
-            $( #[test] $(#[$attribute])* fn $name() { super::$name(cuda_with(Set::RustCuda)) } )*
+            use crate::backend::cuda::on_rust_cuda;
+            $( #[test] $(#[$attribute])* fn $name() { on_rust_cuda(|cuda| super::$name(cuda)) } )*
         }
     };
 }

@@ -41,12 +41,10 @@ fn every_entry_of_the_default_set_is_right() {
 #[cfg(feature = "rust-cuda-ptx")]
 #[test]
 fn every_entry_of_the_rust_cuda_set_is_right() {
-    every_entry_is_right(crate::backend::cuda::cuda_with(
-        crate::backend::Set::RustCuda,
-    ));
+    crate::backend::cuda::on_rust_cuda(every_entry_is_right);
 }
 
-fn every_entry_is_right(cuda: &Cuda) {
+fn every_entry_is_right(cuda: &'static Cuda) {
     // As in `entries`: head groups that reach each head tile.
     let mut run = BTreeSet::new();
     for variant in DECODE {

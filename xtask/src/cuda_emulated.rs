@@ -20,7 +20,12 @@ pub struct Args {
 /// The emulated driver, laid out as cust's build script, the linker and the loader want it.
 pub struct EmulatedDriver {
     dir: PathBuf,
+    /// The CUDA version that it stands for.
+    version: OsString,
 }
+
+/// Names the CUDA version that the driver stands for.
+const VERSION: &str = "PTX_EMULATOR_DRIVER_VERSION";
 
 /// Builds the driver and runs the command with it.
 pub fn run(args: &Args) -> Result<()> {
@@ -32,6 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
             "export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
             driver.lib().display()
         );
+        println!("export {VERSION}={}", driver.version.display());
         return Ok(());
     }
     let mut cargo = cargo("");
@@ -47,6 +53,10 @@ impl EmulatedDriver {
         let library = library.context("the build of ptx-emulator-libcuda made no libcuda.so")?;
         let driver = Self {
             dir: root().join("target/cuda-emulated"),
+            version: match std::env::var_os(VERSION) {
+                Some(version) => version,
+                None => version_for_the_sets()?.into(),
+            },
         };
         let lib = driver.lib();
         fs::create_dir_all(&lib)?;
@@ -75,7 +85,27 @@ impl EmulatedDriver {
         command
             .env("CUDA_LIBRARY_PATH", &self.dir)
             .env("LD_LIBRARY_PATH", self.library_path())
+            .env(VERSION, &self.version)
     }
+}
+
+/// The CUDA version whose driver reads every committed set: the later of what they need.
+fn version_for_the_sets() -> Result<String> {
+    let mut newest = (0, 0);
+    for folder in ["host-crate/ptx", "host-crate/ptx/rust-cuda"] {
+        let path = root().join(folder).join("manifest.json");
+        if !path.exists() {
+            continue;
+        }
+        let manifest: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        let needed = manifest["least_driver"]["cuda"].as_str();
+        let needed = needed.and_then(|version| version.split_once('.'));
+        let needed = needed.with_context(|| format!("{} names no driver", path.display()))?;
+        newest = newest.max((needed.0.parse::<u32>()?, needed.1.parse::<u32>()?));
+    }
+    // No older than the driver's own default.
+    let (major, minor) = newest.max((13, 0));
+    Ok(format!("{major}.{minor}"))
 }
 
 /// Copies a file unless the copy is there already, so that nothing is linked anew for it.
