@@ -71,6 +71,14 @@ macro_rules! claims {
         mod cpu {
             $( #[test] $(#[$attribute])* fn $name() { super::$name(&crate::backend::Cpu) } )*
         }
+        crate::backend::device_claims! { $( $(#[$attribute])* $name ),* }
+    };
+}
+pub(crate) use claims;
+
+/// The same without the CPU's.
+macro_rules! device_claims {
+    ($( $(#[$attribute:meta])* $name:ident ),* $(,)?) => {
         crate::backend::sets! { $( $(#[$attribute])* $name ),* }
         #[cfg(feature = "cuda")]
         mod cuda_default {
@@ -83,7 +91,7 @@ macro_rules! claims {
         }
     };
 }
-pub(crate) use claims;
+pub(crate) use device_claims;
 
 /// One test per set of PTX and function of this module's `fn(&'static Ptx)`: `ptx_default::name` and
 /// `ptx_rust_cuda::name`.

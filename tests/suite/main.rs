@@ -19,6 +19,7 @@ mod oracle;
 mod random;
 mod strategy;
 
+mod agreement;
 mod convergence;
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -105,7 +105,11 @@ impl Cuda {
 
 impl Backend for Cuda {
     fn name(&self) -> &'static str {
-        "cuda"
+        match self.set {
+            Set::Default => "cuda_default",
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => "cuda_rust_cuda",
+        }
     }
 
     fn order(&self) -> &dyn Order {

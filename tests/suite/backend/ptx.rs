@@ -27,8 +27,8 @@ pub enum Set {
 }
 
 impl Set {
-    /// As in test names.
-    pub fn name(self) -> &'static str {
+    /// As `ptx list` names it.
+    fn name(self) -> &'static str {
         match self {
             Set::Default => "default",
             #[cfg(feature = "rust-cuda-ptx")]
@@ -146,7 +146,11 @@ impl Ptx {
 
 impl Backend for Ptx {
     fn name(&self) -> &'static str {
-        self.which.name()
+        match self.which {
+            Set::Default => "ptx_default",
+            #[cfg(feature = "rust-cuda-ptx")]
+            Set::RustCuda => "ptx_rust_cuda",
+        }
     }
 
     fn cases(&self, usual: u32) -> u32 {
