@@ -14,7 +14,7 @@ use super::{CudaBackend, CudaCacheMut};
 use crate::checks::check_len;
 use crate::{CacheSizes, Error, Op};
 
-/// A buffer in a back end's context, which ends it, too.
+/// A buffer in a back end's context, freed in it whatever is current then.
 struct Held<T: DeviceCopy> {
     argument: &'static str,
     buffer: ManuallyDrop<DeviceBuffer<T>>,
@@ -44,7 +44,7 @@ impl<T: DeviceCopy> Held<T> {
         })
     }
 
-    /// Replaces the first values, if `wait` after everything that has been launched.
+    /// Replaces the first values; with `wait`, only after everything that has been launched has run.
     fn set(&mut self, values: &[T], wait: bool) -> Result<(), Error> {
         if values.is_empty() {
             return Ok(());
@@ -149,7 +149,10 @@ pub struct CudaPairs {
 }
 
 impl CudaPairs {
-    /// Replaces the pairs, at once: launches that have not run yet see the new ones.
+    /// Replaces the pairs, at once: launches that have not run yet see the new ones. Such a launch
+    /// keeps its number of pairs: if there are fewer now, it finds earlier ones behind them, and
+    /// blocks that both name may hold a mixture. So wait for it first; captured calls are replayed
+    /// with as many pairs as they were captured with.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] for more pairs than the capacity; what [`CacheSizes::check_pairs`]
@@ -213,7 +216,8 @@ pub struct CudaLengths {
 
 impl CudaLengths {
     /// Replaces the lengths. Waits for everything that has been launched in the context, since the
-    /// sums say where the rows are written.
+    /// sums say where the rows are written. For the same reason a captured call must not be replayed
+    /// with lengths whose sum exceeds that of its capture.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] for more lengths than the capacity, [`Error::NegativeSeqLen`];
@@ -223,7 +227,7 @@ impl CudaLengths {
         check_room(Op::GatherCache, "seq_lens", self.capacity, count)?;
         let starts = CacheSizes::starts(seq_lens)?;
         // Nothing is set if the copy fails half-way.
-        self.num_seqs = 0;
+        (self.num_seqs, self.num_tokens, self.longest) = (0, 0, (0, 0));
         self.held.set(&starts, true)?;
         self.num_seqs = seq_lens.len();
         self.num_tokens = starts[seq_lens.len()] as usize;
