@@ -2,8 +2,9 @@
 //!
 //! [`PtxSet::embedded`] is compiled into the crate; with the feature `rust-cuda-ptx` so is a second
 //! set, the same kernels compiled by rust-cuda; [`PtxSet::load`] reads any other build of them from a
-//! folder. Each holds one PTX file per (dtype, head_dim) with its decode and merge entries, and a
-//! [`Manifest`] that says how to launch them without this crate. The back ends take any set.
+//! folder. Each holds one PTX file per (dtype, head_dim) with its decode and merge entries, one for the
+//! operations on the cache, and a [`Manifest`] that says how to launch them without this crate. The
+//! back ends take any set.
 
 mod embedded;
 #[cfg(feature = "rust-cuda-ptx")]
