@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use paged_attention::artefacts::{EntryKind, PtxSet};
 use paged_attention::kernels::variants::DECODE;
 
-use crate::command::{find, output, root};
+use crate::command::{output, root};
 use crate::ptxas::{Usage, assemble};
-use crate::sass::instructions_per_byte;
+use crate::sass::{instructions_per_byte, tools};
 
 /// Architecture that both sets are assembled for.
 const ARCHITECTURE: &str = "sm_90";
@@ -39,11 +39,7 @@ struct Row {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let wheel = "the PyPI wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm have them";
-    let ptxas = find("ptxas", "PTXAS")
-        .with_context(|| format!("no ptxas on PATH and PTXAS is not set; {wheel}"))?;
-    let nvdisasm = find("nvdisasm", "NVDISASM")
-        .with_context(|| format!("no nvdisasm on PATH and NVDISASM is not set; {wheel}"))?;
+    let (ptxas, nvdisasm) = tools()?;
     let version = output(Command::new(&ptxas).arg("--version"))?;
     let version = version.lines().find(|line| line.contains("release"));
     let date = output(Command::new("date").args(["-u", "+%F"]))?;
@@ -52,9 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
         date.trim(),
         version.unwrap_or_default().trim()
     );
-    let sets = [&args.default, &args.other].map(|dir| PtxSet::load(dir));
-    let [default, other] = sets;
-    let (default, other) = (default?, other?);
+    let (default, other) = (PtxSet::load(&args.default)?, PtxSet::load(&args.other)?);
     for (name, set) in [("first", &default), ("second", &other)] {
         let manifest = set.manifest();
         println!(

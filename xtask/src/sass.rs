@@ -56,13 +56,19 @@ struct MainLoop {
     copies: u32,
 }
 
-/// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
+/// ptxas and nvdisasm.
+pub fn tools() -> Result<(PathBuf, PathBuf)> {
     let wheel = "the PyPI wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm have them";
     let ptxas = find("ptxas", "PTXAS")
         .with_context(|| format!("no ptxas on PATH and PTXAS is not set; {wheel}"))?;
     let nvdisasm = find("nvdisasm", "NVDISASM")
         .with_context(|| format!("no nvdisasm on PATH and NVDISASM is not set; {wheel}"))?;
+    Ok((ptxas, nvdisasm))
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let (ptxas, nvdisasm) = tools()?;
     println!("sm_90 instructions of the main loop per byte of K and V that a pass takes");
     println!(
         "{:24}{:>7}{:>14}{:>14}{:>10}{:>10}",
