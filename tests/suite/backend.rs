@@ -64,8 +64,8 @@ macro_rules! with_element {
 pub(crate) use with_element;
 
 /// One test per back end and function of this module's `fn(&dyn Backend)`: `cpu::name`, and for each
-/// set of PTX `ptx_default::name` and `ptx_rust_cuda::name`, and with the feature `cuda` also
-/// `cuda_default::name` and `cuda_rust_cuda::name`.
+/// set of PTX `ptx_default::name` and `ptx_rust_cuda::name`; with the feature `cuda` also
+/// `cuda_default::name`, with `cuda-both-sets` `cuda_rust_cuda::name` too.
 macro_rules! claims {
     ($( $(#[$attribute:meta])* $name:ident ),* $(,)?) => {
         mod cpu {
@@ -84,10 +84,10 @@ macro_rules! device_claims {
         mod cuda_default {
             $( #[test] $(#[$attribute])* fn $name() { super::$name(crate::backend::cuda::cuda()) } )*
         }
-        #[cfg(all(feature = "cuda", feature = "rust-cuda-ptx"))]
+        #[cfg(feature = "cuda-both-sets")]
         mod cuda_rust_cuda {
-            use crate::backend::cuda::on_rust_cuda;
-            $( #[test] $(#[$attribute])* fn $name() { on_rust_cuda(|cuda| super::$name(cuda)) } )*
+            use crate::backend::{Set, cuda::cuda_with};
+            $( #[test] $(#[$attribute])* fn $name() { super::$name(cuda_with(Set::RustCuda)) } )*
         }
     };
 }

@@ -3,7 +3,8 @@
 //! A compiler that takes such an instruction for ordinary code may copy it into both sides of a
 //! divergent branch, where half a warp waits for the other half. How often it stands in the text says
 //! little of that: compilers unroll, peel and copy in uniform control flow as they like. Three things
-//! hold whatever they do, and are tested for each set:
+//! hold whatever they do, and are tested for each set (the last is printed, not tested, where a set was
+//! compiled from an older source, whose loops may be others):
 //!
 //! - a part of a warp that issues one is a fault, in every test of this suite;
 //! - every one that stands in the text is issued by a case below, so that none hides from the first

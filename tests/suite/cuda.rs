@@ -38,10 +38,12 @@ fn every_entry_of_the_default_set_is_right() {
     every_entry_is_right(cuda());
 }
 
-#[cfg(feature = "rust-cuda-ptx")]
+#[cfg(feature = "cuda-both-sets")]
 #[test]
 fn every_entry_of_the_rust_cuda_set_is_right() {
-    crate::backend::cuda::on_rust_cuda(every_entry_is_right);
+    every_entry_is_right(crate::backend::cuda::cuda_with(
+        crate::backend::Set::RustCuda,
+    ));
 }
 
 fn every_entry_is_right(cuda: &'static Cuda) {

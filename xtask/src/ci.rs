@@ -66,7 +66,7 @@ pub fn run() -> Result<()> {
     step(
         "clippy with cuda",
         &mut xtask(
-            "cuda-emulated -- clippy --release --workspace --all-targets --features cuda -- -D warnings",
+            "cuda-emulated -- clippy --release --workspace --all-targets --features cuda,cuda-both-sets -- -D warnings",
         )?,
     )?;
     step(
@@ -76,7 +76,7 @@ pub fn run() -> Result<()> {
     )?;
     step(
         "suite on the emulated driver",
-        &mut xtask("cuda-emulated -- test --release --workspace --features cuda")?,
+        &mut xtask("cuda-emulated -- test --release --workspace --features cuda,cuda-both-sets")?,
     )?;
     step("recipes", &mut xtask("recipes")?)?;
     step("gpu-kit", &mut xtask("gpu-kit --run-emulated")?)?;

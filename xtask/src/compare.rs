@@ -37,6 +37,15 @@ struct Row {
     bytes: usize,
 }
 
+/// Compares the default set with the set in `other`.
+pub fn with_default(other: &Path) -> Result<()> {
+    run(&Args {
+        default: root().join("host-crate/ptx"),
+        other: other.into(),
+        entry: String::new(),
+    })
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let (ptxas, nvdisasm) = tools()?;
@@ -66,10 +75,13 @@ pub fn run(args: &Args) -> Result<()> {
     let rows = |dir: &Path, set: &PtxSet| rows(&ptxas, &nvdisasm, dir, set, &args.entry);
     let (mut default, other) = (rows(&args.default, &default)?, rows(&args.other, &other)?);
     for (entry, second) in other {
-        let Some(first) = default.remove(&entry) else {
-            continue;
-        };
-        println!("{entry:26}{}{}", cells(&first), cells(&second));
+        match default.remove(&entry) {
+            Some(first) => println!("{entry:26}{}{}", cells(&first), cells(&second)),
+            None => println!("{entry:26}{:38}{}", "", cells(&second)),
+        }
+    }
+    for (entry, first) in default {
+        println!("{entry:26}{}", cells(&first));
     }
     Ok(())
 }

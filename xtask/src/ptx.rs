@@ -77,9 +77,13 @@ fn run_rust_cuda(args: &Args) -> Result<()> {
     println!("compiler: {compiler}");
     let set = Set::of(&Module::parse(&text)?, &compiler)?;
     match &args.out {
-        Some(dir) => set.write(dir),
-        None => Place::RUST_CUDA.write(&set),
+        Some(dir) => set.write(dir)?,
+        None => Place::RUST_CUDA.write(&set)?,
     }
+    println!();
+    let dir = args.out.clone();
+    crate::compare::with_default(&dir.unwrap_or_else(|| Place::RUST_CUDA.folder()))
+        .context("the set is written, but cannot be compared with the default one")
 }
 
 fn twin(module: &Module) -> Result<String> {

@@ -1,7 +1,7 @@
 //! The device vocabulary: thin wrappers over instructions, each with its PTX spelling.
 //!
 //! No `asm!` and no `core::arch` outside this folder, and nothing outside [`compiler`] knows which
-//! compiler it is under.
+//! compiler it is under, but for the `no_std` of the crate's root.
 
 mod compiler;
 pub mod element;

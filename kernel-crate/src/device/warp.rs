@@ -1,8 +1,9 @@
 //! Thread coordinates, shuffles and barriers.
 //!
-//! Whatever all lanes must execute together comes from the compiler's own convergent operations,
-//! which it never copies into the sides of a divergent branch. `asm!` is not convergent and would
-//! be copied. A test counts such instructions in the PTX.
+//! What all lanes must execute together comes from LLVM's convergent intrinsics where the compiler
+//! has them: those are never copied into the sides of a divergent branch. rust-cuda keeps no such
+//! promise, and `asm!` is not convergent under either. So kernels shuffle and vote before they branch
+//! by lane, and tests count what every warp issues.
 
 use core::arch::asm;
 

@@ -1,7 +1,5 @@
 //! The shipped PTX, each set, on a CUDA device, through the safe interface: cust's buffers and stream.
 
-#[cfg(feature = "rust-cuda-ptx")]
-use std::io::Write;
 use std::sync::LazyLock;
 
 use cust::context::{Context, CurrentContext};
@@ -9,13 +7,9 @@ use cust::device::Device;
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy, DeviceSlice};
 use cust::stream::{Stream, StreamFlags};
 use half::{bf16, f16};
-#[cfg(feature = "rust-cuda-ptx")]
-use paged_attention::artefacts::PtxSet;
 use paged_attention::cuda::{
     CudaBackend, CudaBufferMut, CudaCache, CudaInputs, CudaRows, CudaRowsMut, CudaTable,
 };
-#[cfg(feature = "rust-cuda-ptx")]
-use paged_attention::{AttentionConfig, DType};
 use paged_attention::{Element, Error, Op};
 
 use super::{Backend, KernelOrder, Output, Set, collect, with_element};
@@ -48,36 +42,6 @@ pub fn cuda_with(set: Set) -> &'static Cuda {
         Set::RustCuda => &RUST_CUDA,
     };
     opened.as_ref().unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A claim on the set of rust-cuda. Where the driver is too old for its PTX, that is what it is told,
-/// before anything is loaded.
-#[cfg(feature = "rust-cuda-ptx")]
-#[track_caller]
-pub fn on_rust_cuda(claim: impl FnOnce(&'static Cuda)) {
-    let cuda = cuda_with(Set::RustCuda);
-    let entry = &PtxSet::embedded_rust_cuda().manifest().entries[0];
-    let (name, capability) = (
-        cuda.backend.device_name(),
-        cuda.backend.compute_capability(),
-    );
-    let driver = cuda.backend.driver_version();
-    match entry.check_device(name, capability, driver) {
-        Err(error @ Error::DriverTooOld { .. }) => {
-            // Straight to where the test harness does not hide it.
-            let _ = writeln!(
-                std::io::stderr(),
-                "note: the rust-cuda set is refused: {error}"
-            );
-            let config = AttentionConfig::new(DType::F32, 1, 1, 64, 16);
-            let refused = cuda.backend.supports(&config);
-            assert!(
-                matches!(&refused, Err(Error::DriverTooOld { driver: found, .. }) if *found == driver),
-                "{refused:?}"
-            );
-        }
-        _ => claim(cuda),
-    }
 }
 
 impl Cuda {

@@ -1,6 +1,6 @@
 //! What depends on the compiler that makes the PTX: one body for rustc's NVPTX back end, one for
-//! rust-cuda, with the same functions. Their meaning stands in the modules that re-export them:
-//! nobody else calls these.
+//! rust-cuda, with the same functions. `warp`, `math` and the entries take them from here; nobody
+//! else does.
 
 #[cfg(not(rust_cuda))]
 mod llvm;
