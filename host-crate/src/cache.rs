@@ -5,7 +5,9 @@ mod launch;
 
 pub use launch::{CacheArgs, CacheLaunch, CacheSizes};
 
-use crate::checks::{Buffer, base_aligned, check_len, equal, reach, stride_aligned};
+use crate::checks::{
+    Buffer, base_aligned, check_cache_apart, check_len, equal, reach, stride_aligned,
+};
 use crate::views::{CacheShape, RowsShape};
 use crate::{
     BlockTable, CacheLayout, CacheStrides, CacheView, Element, Error, Op, RowsView, RowsViewMut,
@@ -74,6 +76,7 @@ pub(crate) fn validate_write<T: Element>(
 ) -> Result<(), Error> {
     let (op, shape) = (Op::ReshapeAndCache, cache.shape());
     check_cache(op, "cache", Buffer::of(cache.data()), shape)?;
+    check_cache_apart(op, "cache", shape)?;
     let row = (shape.num_kv_heads, shape.head_dim);
     check_rows(op, "rows", Buffer::of(rows.data()), rows.shape(), row)?;
     let (num_blocks, block_size) = (shape.num_blocks, shape.block_size);
@@ -88,6 +91,7 @@ pub(crate) fn validate_copy<T: Element>(
     let op = Op::CopyBlocks;
     for cache in caches {
         check_cache(op, "cache", Buffer::of(cache.data()), cache.shape())?;
+        check_cache_apart(op, "cache", cache.shape())?;
     }
     let num_blocks = caches.iter().map(|cache| cache.shape().num_blocks).min();
     let Some(num_blocks) = num_blocks else {

@@ -194,6 +194,40 @@ pub(crate) fn check_rows_apart(op: Op, shape: RowsShape) -> Result<(), Error> {
     })
 }
 
+/// Rows of a cache are apart if, from the smallest stride up, every dimension steps over all that the
+/// ones before it reach.
+pub(crate) fn check_cache_apart(
+    op: Op,
+    argument: &'static str,
+    shape: CacheShape,
+) -> Result<(), Error> {
+    let strides = shape.strides;
+    let mut dims = [
+        (strides.block, shape.num_blocks),
+        (strides.token, shape.block_size),
+        (strides.head, shape.num_kv_heads),
+    ];
+    dims.sort_unstable();
+    let mut end = Some(shape.head_dim);
+    for (stride, count) in dims {
+        if count > 1 {
+            // What overflows is past the end of any buffer, which is checked elsewhere.
+            end = end.filter(|&end| stride >= end);
+            end = end.and_then(|end| (count - 1).checked_mul(stride)?.checked_add(end));
+        }
+    }
+    if end.is_some() || shape.num_blocks == 0 {
+        return Ok(());
+    }
+    Err(Error::CacheOverlap {
+        op,
+        argument,
+        strides: [strides.block, strides.token, strides.head],
+        rows: [shape.num_blocks, shape.block_size, shape.num_kv_heads],
+        head_dim: shape.head_dim,
+    })
+}
+
 pub(crate) fn check_cache(
     op: Op,
     argument: &'static str,

@@ -213,6 +213,25 @@ pub enum Error {
         head_dim: usize,
     },
 
+    /// Rows of a cache that is written share elements.
+    #[error(
+        "{op}: strides of {}, {} and {} elements (block, token, head) make rows of {argument} \
+         overlap, must keep {} × {} × {} rows of {head_dim} elements apart",
+        strides[0], strides[1], strides[2], rows[0], rows[1], rows[2]
+    )]
+    CacheOverlap {
+        /// The operation.
+        op: Op,
+        /// The cache.
+        argument: &'static str,
+        /// Elements from one block, token and head to the next.
+        strides: [usize; 3],
+        /// Blocks, tokens per block, and kv heads.
+        rows: [usize; 3],
+        /// Elements per row.
+        head_dim: usize,
+    },
+
     /// A length is negative.
     #[error("{op}: seq_lens[{index}] = {value}, must be at least 0")]
     NegativeSeqLen {

@@ -6,7 +6,8 @@
 //! Reads:  `slot_mapping [num_tokens]` i64, `k` and `v [num_tokens, num_kv_heads, row]` where the slot
 //!         is not negative. Writes: that slot of `k_cache` and `v_cache`.
 //! Barriers: none.
-//! Numerics: none, bits are copied. Of two tokens with one slot, either may win.
+//! Numerics: none, bits are copied. Of two tokens with one slot, any 16 bytes may be
+//! those of either.
 
 use crate::abi::ReshapeAndCacheArgs;
 use crate::device::{memory, warp};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use paged_attention::artefacts::{EntryKind, PtxSet};
 use paged_attention::kernels::variants::DECODE;
 
@@ -74,6 +74,11 @@ pub fn run(args: &Args) -> Result<()> {
     println!("{:26}{:^38}{:^38}", "entry", "first", "second");
     let rows = |dir: &Path, set: &PtxSet| rows(&ptxas, &nvdisasm, dir, set, &args.entry);
     let (mut default, other) = (rows(&args.default, &default)?, rows(&args.other, &other)?);
+    ensure!(
+        !(default.is_empty() && other.is_empty()),
+        "no entry's name contains `{}`",
+        args.entry
+    );
     for (entry, second) in other {
         match default.remove(&entry) {
             Some(first) => println!("{entry:26}{}{}", cells(&first), cells(&second)),

@@ -376,3 +376,49 @@ proptest! {
         prop_assert_eq!(pool.num_available(), num_blocks);
     }
 }
+
+#[test]
+fn caches_whose_rows_overlap_are_refused_for_writing() {
+    let mut pool = vec![NAN; 64 * D];
+    let (num_blocks, block_size, heads) = (4, 2, 2);
+    let shape = (num_blocks, block_size, heads, D);
+    for (block, token, head, apart) in [
+        (4 * D, 2 * D, D, true),
+        (4 * D, D, 2 * D, true),
+        (D, 8 * D, 4 * D, true),
+        (0, 2 * D, D, false),
+        (4 * D, D, D, false),
+        (3 * D, D, 2 * D, false),
+    ] {
+        let strides = CacheStrides { block, token, head };
+        let rows = rows(2);
+        let rows = RowsView::contiguous(&rows, 1, heads, D);
+        let cache = CacheViewMut::with_strides(&mut pool, shape, strides);
+        let written = cpu::reshape_and_cache(rows, cache, &[0]);
+        let cache = CacheViewMut::with_strides(&mut pool, shape, strides);
+        let copied = cpu::copy_blocks(&mut [cache], &[[0, 1]]);
+        for (op, result) in [(Op::ReshapeAndCache, written), (Op::CopyBlocks, copied)] {
+            let refusal = Error::CacheOverlap {
+                op,
+                argument: "cache",
+                strides: [block, token, head],
+                rows: [num_blocks, block_size, heads],
+                head_dim: D,
+            };
+            let expected = if apart { Ok(()) } else { Err(refusal) };
+            assert_eq!(result, expected, "{strides:?}");
+        }
+    }
+    let strides = CacheStrides {
+        block: 0,
+        token: 2 * D,
+        head: D,
+    };
+    let cache = CacheViewMut::with_strides(&mut pool, shape, strides);
+    let error = cpu::copy_blocks(&mut [cache], &[[0, 1]]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "copy_blocks: strides of 0, 8 and 4 elements (block, token, head) make rows of cache \
+         overlap, must keep 4 × 2 × 2 rows of 4 elements apart"
+    );
+}

@@ -29,9 +29,12 @@ impl RustCuda {
     pub fn find() -> Result<Self> {
         let own_rustc = env::var_os("RUST_CUDA_RUSTC").map(PathBuf::from);
         let mut missing = Vec::new();
-        if own_rustc.is_none() {
-            missing.extend(missing_toolchain()?);
-            missing.extend(missing_llvm());
+        match &own_rustc {
+            Some(rustc) => missing.extend(missing_rustc(rustc)),
+            None => {
+                missing.extend(missing_toolchain()?);
+                missing.extend(missing_llvm());
+            }
         }
         missing.extend(missing_libnvvm());
         if !missing.is_empty() {
@@ -93,6 +96,18 @@ fn nvvm_release(ptx: &str) -> Result<&str> {
         .split_once(", V")
         .map_or(release, |(_, version)| version)
         .trim())
+}
+
+fn missing_rustc(rustc: &Path) -> Option<String> {
+    let found = match output(Command::new(rustc).arg("--version")) {
+        Ok(version) if version.starts_with("rustc ") => return None,
+        Ok(_) => "is no rustc",
+        Err(_) => "does not run",
+    };
+    Some(format!(
+        "the rustc that RUST_CUDA_RUSTC names: {} {found}",
+        rustc.display()
+    ))
 }
 
 fn missing_toolchain() -> Result<Option<String>> {
