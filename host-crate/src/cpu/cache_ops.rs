@@ -6,12 +6,13 @@ use crate::{BlockTable, CacheStrides, CacheView, Element, Error, RowsView, RowsV
 /// Writes the keys, or the values, of new tokens into the cache: row i of `rows`
 /// `[num_tokens, num_kv_heads, head_dim]` goes to slot `slot_mapping[i]`, which is
 /// `block * block_size + offset`. A negative slot skips its row, and so does the mapping's end: rows
-/// beyond it are padding. Of two rows with the same slot the later one stays; on a
-/// device their contents may mix.
+/// beyond it are padding. Of two rows with the same slot the later one stays; on a device their
+/// contents may mix.
 ///
 /// # Errors
 /// Shapes that differ, strides or base addresses that are no multiple of 16 bytes, buffers too
-/// short; [`Error::MoreSlotsThanRows`]; [`Error::Slot`] past the cache. Nothing has been written then.
+/// short; [`Error::CacheOverlap`]; [`Error::MoreSlotsThanRows`]; [`Error::Slot`] past the cache.
+/// Nothing has been written then.
 pub fn reshape_and_cache<T: Element>(
     rows: RowsView<'_, T>,
     mut cache: CacheViewMut<'_, T>,
