@@ -10,6 +10,8 @@ mod runner;
 #[cfg(feature = "cuda")]
 mod runner_cuda;
 mod sectors;
+#[cfg(feature = "cuda")]
+mod settable;
 mod world;
 
 use paged_attention::CacheLayout;
@@ -72,7 +74,13 @@ fn rows_go_to_their_slots_and_nothing_else_changes(backend: &dyn CacheBackend) {
 
 /// Four rows; three slots or four.
 fn only_the_slots_of_the_mapping_change_and_padding_is_ignored(backend: &dyn CacheBackend) {
-    for case in variants(&CacheCase::new(DTYPES[0], 3, 4)) {
+    // 32 heads of 128 are four turns of the kernel's threads per token.
+    let many_heads = CacheCase {
+        heads: 32,
+        head_dim: 128,
+        ..CacheCase::new(DTYPES[1], 3, 4)
+    };
+    for case in variants(&CacheCase::new(DTYPES[0], 3, 4)).chain([many_heads]) {
         for slots in [&[3, -1, 7][..], &[3, -1, 7, -1]] {
             let mut world = World::new(&case);
             let (caches, rows) = (world.caches(true), world.rows(4));

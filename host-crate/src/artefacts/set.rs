@@ -164,10 +164,9 @@ impl PtxSet {
             })
         };
         let (decode, merge) = (find(decode.entry)?, find(merge.entry)?);
-        let text = self.ptx(&decode.file).unwrap_or("");
         Ok(PlannedPtx {
             file: &decode.file,
-            text,
+            text: self.text(&decode.file),
             decode,
             merge,
         })
@@ -183,7 +182,13 @@ impl PtxSet {
                 return Err(Error::MissingCacheEntry { symbol });
             }
         }
-        Ok(self.ptx(CACHE_FILE).unwrap_or(""))
+        Ok(self.text(CACHE_FILE))
+    }
+
+    /// The text of the file of one of the entries.
+    fn text(&self, file: &str) -> &str {
+        self.ptx(file)
+            .expect("every entry's file was looked through when the set was made")
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::artefacts::CACHE_FILE;
 use crate::cache::{check_cache, check_rows};
-use crate::checks::{Buffer, check_rows_apart, check_table, equal};
+use crate::checks::{Buffer, check_cache_apart, check_rows_apart, check_table, equal};
 use crate::views::{CacheShape, RowsShape};
 use crate::{CacheArgs, CacheLaunch, CacheSizes, DeviceCache, DeviceRows, DeviceTable, Error, Op};
 
@@ -29,7 +29,8 @@ impl CudaBackend {
 
     /// Writes the keys and values of new tokens into the caches on `stream`: row i of `k` and `v`
     /// goes to the i-th of the slots that are set; a negative slot skips its row, and rows beyond the
-    /// slots are padding. Of two rows with the same slot, either may win.
+    /// slots are padding. Of two rows with the same slot, the contents may mix,
+    /// 16 bytes from one and 16 from the other.
     ///
     /// # Errors
     /// What [`CudaBackend::prepare_cache`] refuses; shapes, strides, alignment and extents that are
@@ -62,7 +63,7 @@ impl CudaBackend {
         let launch = sizes.reshape_and_cache(slots.len(), [k, v], [k_cache, v_cache], mapping)?;
         // SAFETY: rows and caches reach as far as `sizes` and their strides say and belong to this
         // context; what `CudaSlots` holds is negative or a slot of such caches.
-        unsafe { call.launch(stream, launch) }
+        unsafe { call.launch(stream, launch) }.map(drop)
     }
 
     /// Copies whole blocks within each of `caches` on `stream`, for instance the keys and the values
@@ -111,8 +112,12 @@ impl CudaBackend {
         }
         let launch = sizes.copy_blocks((count, addresses), strides, (pairs.len(), list))?;
         // SAFETY: the caches reach as far as `sizes` and their strides say and belong to this
-        // context; the table holds their addresses, and what `CudaPairs` holds are blocks of them.
-        unsafe { call.launch(stream, launch) }
+        // context; the table holds their addresses, and what `CudaPairs` holds are blocks of them,
+        // as long as the launch can run.
+        if unsafe { call.launch(stream, launch) }? {
+            pairs.bind();
+        }
+        Ok(())
     }
 
     /// Gathers the keys and values of every sequence into contiguous rows on `stream`, one sequence
@@ -166,8 +171,12 @@ impl CudaBackend {
         let batch = (lengths.num_seqs(), value as usize);
         let launch = sizes.gather_cache(batch, [k_cache, v_cache], (table, starts), [k, v])?;
         // SAFETY: rows and caches reach as far as `sizes` and their strides say and belong to this
-        // context; the starts end at the number of rows. What the table holds decides what is read.
-        unsafe { call.launch(stream, launch) }
+        // context; the starts end at the number of rows, or before them when a captured launch runs.
+        // What the table holds decides what is read.
+        if unsafe { call.launch(stream, launch) }? {
+            lengths.bind();
+        }
+        Ok(())
     }
 
     /// One launch of [`CacheSizes`] over raw device addresses on a raw stream, for engines with their
@@ -212,8 +221,8 @@ impl CudaBackend {
         if let Some(kernels) = &*loaded {
             return Ok(Arc::clone(kernels));
         }
-        self.set.for_cache()?;
-        let kernels = Arc::new(Kernels::load(&self.context, &self.set, CACHE_FILE)?);
+        let file = (CACHE_FILE, self.set.for_cache()?);
+        let kernels = Arc::new(Kernels::load(&self.context, &self.set, file)?);
         Ok(Arc::clone(loaded.insert(kernels)))
     }
 }
@@ -266,6 +275,9 @@ impl<'a> Call<'a> {
             equal(op, argument, dimension, found, expected)?;
         }
         check_cache(op, argument, *buffer, shape)?;
+        if op != Op::GatherCache {
+            check_cache_apart(op, argument, shape)?;
+        }
         self.own(argument, buffer)?;
         Ok(DeviceCache {
             address: address_of(buffer),
@@ -291,14 +303,19 @@ impl<'a> Call<'a> {
         })
     }
 
+    /// Launches, if there is anything to do; whether into a graph that is being captured.
+    ///
     /// # Safety
     /// As for [`CudaBackend::launch_cache`], besides the stream.
-    unsafe fn launch(self, stream: &Stream, launch: Option<CacheLaunch>) -> Result<(), Error> {
+    unsafe fn launch(self, stream: &Stream, launch: Option<CacheLaunch>) -> Result<bool, Error> {
         let Some(launch) = launch else {
-            return Ok(());
+            return Ok(false);
         };
-        // SAFETY: the stream is live as cust's type is; freeing one of cust's buffers waits for the
+        // SAFETY: the stream is live as cust's type is.
+        let captured = unsafe { self.current.is_capturing(stream.as_inner()) }?;
+        // SAFETY: the stream is live, and of this context, or refused; freeing one of cust's buffers waits for the
         // device; the rest is the caller's promise.
-        unsafe { self.backend.launch_cache(stream.as_inner(), &launch) }
+        unsafe { self.backend.launch_cache(stream.as_inner(), &launch) }?;
+        Ok(captured)
     }
 }

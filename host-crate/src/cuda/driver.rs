@@ -52,6 +52,7 @@ unsafe extern "C" {
     fn cuModuleUnload(module: CUmodule) -> u32;
     fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: u64) -> u32;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> u32;
+    fn cuStreamIsCapturing(stream: CUstream, status: *mut c_uint) -> u32;
 }
 
 /// `CUdevice_attribute`: a multiprocessor's figures and the compute capability.
@@ -265,6 +266,19 @@ impl Current {
             cuStreamGetCtx(stream, &mut context)
         })?;
         Ok(context)
+    }
+
+    /// Whether launches on a stream go into a graph instead of running.
+    ///
+    /// # Safety
+    /// `stream` is a live stream or one of the default streams.
+    pub(super) unsafe fn is_capturing(&self, stream: CUstream) -> Result<bool, Error> {
+        let mut status = 0;
+        // SAFETY: the caller's promise; the result is written to a live integer.
+        check("cuStreamIsCapturing", "the stream", unsafe {
+            cuStreamIsCapturing(stream, &mut status)
+        })?;
+        Ok(status != 0)
     }
 
     /// The context that allocated what lies at `address`; null for memory of a pool.

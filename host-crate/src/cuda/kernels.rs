@@ -27,8 +27,12 @@ unsafe impl Send for Kernels {}
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
-    /// Loads a file of a set with all of its entries.
-    pub(super) fn load(context: &Arc<ContextRef>, set: &PtxSet, file: &str) -> Result<Self, Error> {
+    /// Loads a file of a set, name and text, with all of its entries.
+    pub(super) fn load(
+        context: &Arc<ContextRef>,
+        set: &PtxSet,
+        (file, text): (&str, &str),
+    ) -> Result<Self, Error> {
         let info = context.info();
         let entries = || {
             let entries = set.manifest().entries.iter();
@@ -39,8 +43,8 @@ impl Kernels {
         }
         let current = context.current()?;
         // A NUL cannot be PTX; the driver names the place where its text ends.
-        let text = set.ptx(file).unwrap_or("").split('\0').next();
-        let ptx = CString::new(text.unwrap_or("")).unwrap_or_default();
+        let end = text.find('\0').unwrap_or(text.len());
+        let ptx = CString::new(&text[..end]).expect("cut at its first NUL");
         let module = current.load(file, &ptx)?;
         // From here on dropping unloads the module.
         let mut kernels = Self {

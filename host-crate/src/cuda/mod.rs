@@ -322,7 +322,8 @@ impl CudaBackend {
         if let Some(kernels) = loaded.get(&key) {
             return Ok(Arc::clone(kernels));
         }
-        let file = self.set.for_plan(plan)?.file;
+        let planned = self.set.for_plan(plan)?;
+        let file = (planned.file, planned.text);
         let kernels = Arc::new(Kernels::load(&self.context, &self.set, file)?);
         loaded.insert(key, Arc::clone(&kernels));
         Ok(kernels)

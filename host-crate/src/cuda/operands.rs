@@ -5,13 +5,14 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy};
 
 use super::context::ContextRef;
 use super::driver::cust_error;
 use super::{CudaBackend, CudaCacheMut};
-use crate::checks::check_len;
+use crate::checks::{check_len, equal};
 use crate::{CacheSizes, Error, Op};
 
 /// A buffer in a back end's context, freed in it whatever is current then.
@@ -146,23 +147,37 @@ pub struct CudaPairs {
     sizes: CacheSizes,
     capacity: usize,
     len: usize,
+    /// Most pairs of a captured call.
+    captured: AtomicUsize,
 }
 
 impl CudaPairs {
-    /// Replaces the pairs, at once: launches that have not run yet see the new ones. Such a launch
-    /// keeps its number of pairs: if there are fewer now, it finds earlier ones behind them, and
-    /// blocks that both name may hold a mixture. So wait for it first; captured calls are replayed
-    /// with as many pairs as they were captured with.
+    /// Replaces the pairs. Waits for everything that has been launched in the context: a launch keeps
+    /// its number of pairs, and with fewer new ones would find old ones behind them, which may name
+    /// the same blocks. For the same reason the number cannot change any more once a call with pairs
+    /// has been captured. Not to be called during a capture, where the driver refuses to wait.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] for more pairs than the capacity; what [`CacheSizes::check_pairs`]
-    /// refuses; [`Error::Driver`].
+    /// [`Error::BufferTooSmall`] for more pairs than the capacity, [`Error::ShapeMismatch`] for
+    /// another number than was captured; what [`CacheSizes::check_pairs`] refuses. The pairs stay as
+    /// they were then. [`Error::Driver`], after which none are set.
     pub fn set(&mut self, pairs: &[[i64; 2]]) -> Result<(), Error> {
         let count = ("pairs", pairs.len());
         check_room(Op::CopyBlocks, "pairs", self.capacity, count)?;
+        match *self.captured.get_mut() {
+            0 => {}
+            captured => equal(Op::CopyBlocks, "pairs", "length", pairs.len(), captured)?,
+        }
         self.sizes.check_pairs(pairs)?;
+        self.len = 0;
+        self.held.set(pairs.as_flattened(), true)?;
         self.len = pairs.len();
-        self.held.set(pairs.as_flattened(), false)
+        Ok(())
+    }
+
+    /// A call with these pairs has been captured.
+    pub(super) fn bind(&self) {
+        self.captured.fetch_max(self.len, Relaxed);
     }
 
     /// Pairs set last.
@@ -212,28 +227,63 @@ pub struct CudaLengths {
     num_tokens: usize,
     /// The longest sequence and its length.
     longest: (usize, i32),
+    /// Least number, sum and maximum of the lengths of a captured call.
+    captured: [AtomicUsize; 3],
 }
 
 impl CudaLengths {
     /// Replaces the lengths. Waits for everything that has been launched in the context, since the
-    /// sums say where the rows are written. For the same reason a captured call must not be replayed
-    /// with lengths whose sum exceeds that of its capture.
+    /// sums say where the rows are written. For the same reason there are bounds once a call has been
+    /// captured: it has rows for the sum of its lengths, and reads and writes for as many sequences,
+    /// none longer than the longest one was. With fewer sequences a replay gathers just these. Not
+    /// to be called during a capture, where the driver refuses to wait.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] for more lengths than the capacity, [`Error::NegativeSeqLen`];
-    /// [`Error::Driver`].
+    /// [`Error::BufferTooSmall`] for more lengths than the capacity, [`Error::NegativeSeqLen`],
+    /// [`Error::OutOfRange`] for more sequences, more tokens or a longer sequence than were captured.
+    /// The lengths stay as they were then. [`Error::Driver`], after which none are set.
     pub fn set(&mut self, seq_lens: &[i32]) -> Result<(), Error> {
-        let count = ("num_seqs", seq_lens.len());
-        check_room(Op::GatherCache, "seq_lens", self.capacity, count)?;
-        let starts = CacheSizes::starts(seq_lens)?;
+        let (op, num_seqs) = (Op::GatherCache, seq_lens.len());
+        check_room(op, "seq_lens", self.capacity, ("num_seqs", num_seqs))?;
+        let mut starts = CacheSizes::starts(seq_lens)?;
+        let num_tokens = starts[num_seqs];
+        let longest = seq_lens.iter().copied().enumerate();
+        let longest = longest.max_by_key(|&(_, len)| len).unwrap_or((0, 0));
+        for ((argument, value), most) in [
+            ("num_seqs", num_seqs as u64),
+            ("num_tokens", num_tokens as u64),
+            ("max_seq_len", longest.1 as u64),
+        ]
+        .into_iter()
+        .zip(&mut self.captured)
+        {
+            let (min, max) = (0, *most.get_mut() as u64);
+            if value > max {
+                return Err(Error::OutOfRange {
+                    op,
+                    argument,
+                    value,
+                    min,
+                    max,
+                });
+            }
+        }
+        // A captured launch of more sequences finds empty ones behind these.
+        starts.resize(self.capacity + 1, num_tokens);
         // Nothing is set if the copy fails half-way.
         (self.num_seqs, self.num_tokens, self.longest) = (0, 0, (0, 0));
         self.held.set(&starts, true)?;
-        self.num_seqs = seq_lens.len();
-        self.num_tokens = starts[seq_lens.len()] as usize;
-        let longest = seq_lens.iter().copied().enumerate();
-        self.longest = longest.max_by_key(|&(_, len)| len).unwrap_or((0, 0));
+        (self.num_seqs, self.num_tokens) = (num_seqs, num_tokens as usize);
+        self.longest = longest;
         Ok(())
+    }
+
+    /// A call with these lengths has been captured.
+    pub(super) fn bind(&self) {
+        let captured = [self.num_seqs, self.num_tokens, self.longest.1 as usize];
+        for (most, captured) in self.captured.iter().zip(captured) {
+            most.fetch_min(captured, Relaxed);
+        }
     }
 
     /// Sequences set last.
@@ -283,6 +333,7 @@ impl CudaBackend {
             sizes: *sizes,
             capacity,
             len: 0,
+            captured: AtomicUsize::new(0),
         })
     }
 
@@ -298,6 +349,7 @@ impl CudaBackend {
             num_seqs: 0,
             num_tokens: 0,
             longest: (0, 0),
+            captured: [const { AtomicUsize::new(usize::MAX) }; 3],
         })
     }
 

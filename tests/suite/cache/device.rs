@@ -19,7 +19,7 @@ use crate::cuda::graph::Graph;
 use crate::cuda::{other_context, within};
 
 /// A cache of 6 blocks and rows for 5 tokens.
-fn world() -> (World, [Place; 2], [Place; 2]) {
+pub(super) fn world() -> (World, [Place; 2], [Place; 2]) {
     let mut world = World::new(&CacheCase::new(DTYPES[1], 6, 4));
     let (caches, rows) = (world.caches(false), world.rows(5));
     (world, caches, rows)
@@ -275,6 +275,10 @@ fn integers_that_do_not_fit_are_refused_and_what_was_set_stays() {
     assert_eq!(
         lengths.set(&[7, -1]).unwrap_err().to_string(),
         "gather_cache: seq_lens[1] = -1, must be at least 0"
+    );
+    assert_eq!(
+        lengths.set(&[1; 4]).unwrap_err().to_string(),
+        "gather_cache: seq_lens holds 3 elements, must hold at least 4 for num_seqs 4"
     );
     assert_eq!((lengths.num_seqs(), lengths.num_tokens()), (3, 16));
 }
