@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
         version.unwrap_or_default().trim()
     );
     let (default, other) = (PtxSet::load(&args.default)?, PtxSet::load(&args.other)?);
-    for (name, set) in [("first", &default), ("second", &other)] {
+    for (name, set) in [("default", &default), ("other", &other)] {
         let manifest = set.manifest();
         println!(
             "{name}: {}, PTX {}, kernel source {}, {} bytes",
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     println!();
     println!("registers / stack bytes / spill bytes; instructions of the main loop per byte of");
     println!("K and V, - where the code has no loop of the shape that is counted; bytes of PTX");
-    println!("{:26}{:^38}{:^38}", "entry", "first", "second");
+    println!("{:26}{:^38}{:^38}", "entry", "default", "other");
     let rows = |dir: &Path, set: &PtxSet| rows(&ptxas, &nvdisasm, dir, set, &args.entry);
     let (mut default, other) = (rows(&args.default, &default)?, rows(&args.other, &other)?);
     ensure!(
