@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use paged_attention::{CacheLayout, DType, SplitPolicy};
 
-use crate::ptx::SetName;
+use crate::ptx::{self, SetName};
 
 /// Attention that reads keys and values through a block table.
 ///
@@ -96,6 +96,11 @@ pub struct SampleArgs {
     pub seed: u64,
 }
 
+const PTX_SET_MORE: &str = "
+
+`ptx list` shows what this program carries. A folder has a manifest.json and the PTX files that
+it names, as `ptx export` writes them.";
+
 const DECODE_FORMAT: &str = "\
 Input tensors:
   q            [num_seqs, num_q_heads, head_dim]                    F32, F16 or BF16
@@ -132,11 +137,13 @@ pub struct DecodeArgs {
     /// What computes
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     pub device: Device,
-    /// PTX that --device cuda or emulator runs: `default`, `rust-cuda` or a folder
-    ///
-    /// `ptx list` shows what this program carries. A folder has a manifest.json and the PTX files that
-    /// it names, as `ptx export` writes them.
-    #[arg(long, value_name = "SET|DIR", verbatim_doc_comment)]
+    // Its help is not a doc comment: which sets there are depends on how the program was built.
+    #[arg(
+        long,
+        value_name = "SET|DIR",
+        help = ptx::help("PTX that --device cuda or emulator runs", "a folder"),
+        long_help = ptx::help("PTX that --device cuda or emulator runs", "a folder") + PTX_SET_MORE
+    )]
     pub ptx_set: Option<SetName>,
     /// Factor on q·k before the softmax [default: the file's, else 1/sqrt(head_dim)]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
@@ -155,7 +162,7 @@ pub struct DecodeArgs {
     /// Compare with the f64 reference and print the largest error last
     ///
     /// Fails, and writes no output, if an element is off by more than rounding explains. Scores can
-    /// be so large that rounding explains anything: such elements are counted and said.
+    /// be so large that rounding explains anything: such elements are counted and reported.
     #[arg(long, verbatim_doc_comment)]
     pub check: bool,
 }
@@ -320,8 +327,13 @@ pub struct PtxExportArgs {
     /// Folder to write to; made if missing
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// What to write: `default`, `rust-cuda` or another folder
-    #[arg(long, value_name = "SET|DIR", default_value_t)]
+    // Not a doc comment, as for `decode`.
+    #[arg(
+        long,
+        value_name = "SET|DIR",
+        default_value_t,
+        help = ptx::help("What to write", "another folder")
+    )]
     pub ptx_set: SetName,
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -66,8 +66,7 @@ impl SetName {
             Self::Embedded(name) => {
                 let mut sets = PtxSet::all_embedded().into_iter();
                 let named = sets.find(|(known, _)| known == name);
-                // A name is made only from the same list.
-                let set = named.map_or_else(PtxSet::embedded, |(_, set)| set);
+                let (_, set) = named.expect("a name is made only from the same list");
                 Ok(Cow::Borrowed(set))
             }
             Self::Folder(path) => Ok(Cow::Owned(PtxSet::load(path)?)),
@@ -82,6 +81,12 @@ impl SetName {
             None => format!("{self}, by {compiler}"),
         }
     }
+}
+
+/// Help on an option that takes a set: what for, the names, and what else.
+pub fn help(what: &str, or: &str) -> String {
+    let names: Vec<String> = names().map(|name| format!("`{name}`")).collect();
+    format!("{what}: {} or {or}", names.join(", "))
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -225,7 +230,13 @@ pub fn export(args: &PtxExportArgs, out: &mut dyn Write) -> Result<(), Error> {
     let dir = &args.dir;
     fs::create_dir_all(dir).map_err(Error::write(dir))?;
     let manifest = set.manifest().to_json();
-    // The manifest last: where it stands, the files that it names do too.
+    // The manifest goes first and comes last: where one stands, the files that it names do too.
+    match fs::remove_file(dir.join(MANIFEST)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Error::write(&dir.join(MANIFEST))(error));
+        }
+        _ => {}
+    }
     let files = set.files().chain([(MANIFEST, manifest.as_str())]);
     let mut count = 0;
     for (name, text) in files {

@@ -70,6 +70,28 @@ fn ptx_list_shows_each_set_with_its_compiler_ptx_version_and_least_driver() {
 }
 
 #[test]
+fn help_names_the_sets_that_there_are_and_no_others() {
+    let names: Vec<String> = PtxSet::all_embedded()
+        .iter()
+        .map(|(name, _)| format!("`{name}`"))
+        .collect();
+    for (command, what, or) in [
+        (
+            &["decode"][..],
+            "PTX that --device cuda or emulator runs",
+            "a folder",
+        ),
+        (&["ptx", "export"], "What to write", "another folder"),
+    ] {
+        let line = format!("{what}: {} or {or}", names.join(", "));
+        for option in ["-h", "--help"] {
+            let text = run(&[command, &[option]].concat()).success();
+            assert!(text.contains(&line), "{line} in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn each_set_exports_and_loads_again() {
     let folder = Folder::new("sets-export");
     for (name, set) in PtxSet::all_embedded() {
