@@ -361,3 +361,16 @@ impl Error {
         move |source| Self::Write { path, source }
     }
 }
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn a_refusal_by_the_driver_names_the_call_and_the_reason() {
+        let (call, source) = ("cuModuleLoadData", cust::error::CudaError::InvalidValue);
+        // The reason is in the driver's words.
+        let text = format!("report: the CUDA driver refused cuModuleLoadData: {source}");
+        assert_eq!(Error::Cuda { call, source }.to_string(), text);
+    }
+}
