@@ -198,3 +198,19 @@ fn a_set_is_refused_where_no_ptx_may_run() {
         );
     }
 }
+
+#[test]
+fn an_export_that_fails_leaves_no_manifest_of_another_set() {
+    let folder = Folder::new("export-fails");
+    let dir = folder.path("set");
+    run(&["ptx", "export", &dir]).success();
+    let file = Path::new(&dir).join("f32_d32.ptx");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    assert!(
+        run(&["ptx", "export", &dir])
+            .failure()
+            .contains("f32_d32.ptx")
+    );
+    assert!(!Path::new(&dir).join("manifest.json").exists());
+}
