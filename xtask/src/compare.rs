@@ -9,6 +9,7 @@ use paged_attention::artefacts::{EntryKind, PtxSet};
 use paged_attention::kernels::variants::DECODE;
 
 use crate::command::{output, root};
+use crate::ptx::split::entry_text;
 use crate::ptxas::{Usage, assemble};
 use crate::sass::{instructions_per_byte, tools};
 
@@ -144,20 +145,12 @@ fn rows(
             let row = Row {
                 usage: *usage,
                 per_byte,
-                bytes: length(text, symbol),
+                bytes: entry_text(text, symbol)
+                    .with_context(|| format!("{file} holds no entry {symbol}"))?
+                    .len(),
             };
             rows.insert(symbol.clone(), row);
         }
     }
     Ok(rows)
-}
-
-/// Bytes of an entry's text, from its name to its closing brace.
-fn length(text: &str, symbol: &str) -> usize {
-    let Some(start) = text.find(&format!(".entry {symbol}(")) else {
-        return 0;
-    };
-    text[start..]
-        .find("\n}\n")
-        .map_or(text.len() - start, |end| end + 3)
 }

@@ -6,7 +6,7 @@ mod convergence;
 mod rust_cuda;
 mod set;
 mod source_hash;
-mod split;
+pub mod split;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -58,13 +58,10 @@ impl<T: DeviceCopy> Held<T> {
         copied.map_err(|error| cust_error("cuMemcpyHtoD", self.argument, error))
     }
 
-    fn address(&self) -> u64 {
-        self.buffer.as_device_ptr().as_raw()
-    }
-
-    fn check_context(&self, op: Op, context: &ContextRef) -> Result<(), Error> {
+    /// The address, for a call of a back end of `context`.
+    fn address(&self, op: Op, context: &ContextRef) -> Result<u64, Error> {
         if self.context.handle() == context.handle() {
-            return Ok(());
+            return Ok(self.buffer.as_device_ptr().as_raw());
         }
         let argument = self.argument;
         Err(Error::ForeignContext { op, argument })
@@ -136,8 +133,7 @@ impl CudaSlots {
     }
 
     pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
-        self.held.check_context(Op::ReshapeAndCache, context)?;
-        Ok(self.held.address())
+        self.held.address(Op::ReshapeAndCache, context)
     }
 }
 
@@ -195,8 +191,7 @@ impl CudaPairs {
     }
 
     pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
-        self.held.check_context(Op::CopyBlocks, context)?;
-        Ok(self.held.address())
+        self.held.address(Op::CopyBlocks, context)
     }
 }
 
@@ -213,8 +208,7 @@ impl CudaCacheTable {
     }
 
     pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
-        self.held.check_context(Op::CopyBlocks, context)?;
-        Ok(self.held.address())
+        self.held.address(Op::CopyBlocks, context)
     }
 }
 
@@ -301,8 +295,7 @@ impl CudaLengths {
     }
 
     pub(super) fn address(&self, context: &ContextRef) -> Result<u64, Error> {
-        self.held.check_context(Op::GatherCache, context)?;
-        Ok(self.held.address())
+        self.held.address(Op::GatherCache, context)
     }
 }
 

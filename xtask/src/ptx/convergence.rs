@@ -7,6 +7,8 @@ use paged_attention::artefacts::{EntryKind, PtxSet};
 use paged_attention::kernels::geometry::LaneMap;
 use paged_attention::kernels::variants::{DECODE, DecodeKind, DecodeVariant};
 
+use super::split::entry_text;
+
 /// How often each warp-synchronous instruction occurs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -27,11 +29,7 @@ struct Counts {
 }
 
 fn found(text: &str, symbol: &str) -> Counts {
-    let start = text
-        .find(&format!(".entry {symbol}("))
-        .expect("the entry is in its file");
-    let body = &text[start..];
-    let body = &body[..body.find("\n}\n").map_or(body.len(), |end| end + 2)];
+    let body = entry_text(text, symbol).expect("the entry is in its file");
     let count = |words: &[&str]| {
         let starts = |line: &&str| {
             let code = line.trim_start_matches(|c| c != ' ').trim_start();

@@ -96,6 +96,12 @@ pub fn signatures(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// An entry's text in its file, from its name to its closing brace.
+pub fn entry_text<'t>(text: &'t str, symbol: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!(".entry {symbol}("))?;
+    rest.split_once("\n}\n").map(|(body, _)| body)
+}
+
 fn symbol(item: &str) -> Option<&str> {
     let rest = item.strip_prefix(".visible .entry ")?;
     rest.split(['(', '\n']).next()
@@ -140,6 +146,12 @@ mod tests {
             [("one".into(), ".param .align 8 .b8 one_param_0[8]".into())]
         );
         assert!(module.file(&["two"]).is_err());
+        let entry = entry_text(&file, "one").unwrap();
+        assert!(
+            entry.starts_with("\n.param") && entry.ends_with("\nret;"),
+            "{entry}"
+        );
+        assert_eq!(entry_text(&file, "on"), None);
     }
 
     #[test]
