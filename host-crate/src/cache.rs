@@ -131,10 +131,14 @@ pub(crate) fn check_cache(
         head_dim,
         strides,
     } = shape;
-    for (size, value) in [("block_size", block_size), ("num_blocks", num_blocks)] {
-        let (value, min, max) = (value as u64, u64::from(size == "block_size"), 1 << 31);
-        if !(min..max).contains(&value) {
-            let max = max - 1;
+    for (size, value, min) in [
+        ("block_size", block_size, 1),
+        ("num_blocks", num_blocks, 0),
+        ("num_kv_heads", num_kv_heads, 1),
+        ("head_dim", head_dim, 1),
+    ] {
+        let (value, max) = (value as u64, (1 << 31) - 1);
+        if !(min..=max).contains(&value) {
             return Err(Error::OutOfRange {
                 op,
                 argument: size,

@@ -182,6 +182,47 @@ fn strides_that_are_not_aligned_are_refused() {
     );
 }
 
+#[test]
+fn caches_without_slots_heads_or_elements_are_refused_by_every_operation() {
+    let (seq_lens, table) = ([], BlockTable::new(&[], 0, 0));
+    for (argument, [block_size, heads, head_dim]) in [
+        ("block_size", [0, 1, D]),
+        ("num_kv_heads", [1, 0, D]),
+        ("head_dim", [1, 1, 0]),
+    ] {
+        let mut pool = vec![NAN; 3 * D];
+        let layout = CacheLayout::Nhd;
+        let rows = RowsView::contiguous(&[], 0, heads, head_dim);
+        let cache = CacheViewMut::dense(&mut pool, layout, 3, block_size, heads, head_dim);
+        let written = cpu::reshape_and_cache(rows, cache, &[]);
+        let cache = CacheViewMut::dense(&mut pool, layout, 3, block_size, heads, head_dim);
+        let copied = cpu::copy_blocks(&mut [cache], &[[0, 1]]);
+        let cache = CacheView::dense(&pool, layout, 3, block_size, heads, head_dim);
+        let out = RowsViewMut::contiguous(&mut [], 0, heads, head_dim);
+        let gathered = cpu::gather_cache(cache, table, &seq_lens, out);
+        for (op, result) in [
+            (Op::ReshapeAndCache, written),
+            (Op::CopyBlocks, copied),
+            (Op::GatherCache, gathered),
+        ] {
+            let error = result.unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{op}: {argument} = 0, must be between 1 and 2147483647")
+            );
+            let (value, min, max) = (0, 1, i32::MAX as u64);
+            let refusal = Error::OutOfRange {
+                op,
+                argument,
+                value,
+                min,
+                max,
+            };
+            assert_eq!(error, refusal);
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     New(usize),

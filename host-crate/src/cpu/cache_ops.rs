@@ -10,9 +10,10 @@ use crate::{BlockTable, CacheStrides, CacheView, Element, Error, RowsView, RowsV
 /// contents may mix.
 ///
 /// # Errors
-/// Shapes that differ, strides or base addresses that are no multiple of 16 bytes, buffers too
-/// short; [`Error::CacheOverlap`]; [`Error::MoreSlotsThanRows`]; [`Error::Slot`] past the cache.
-/// Nothing has been written then.
+/// [`Error::OutOfRange`] for a cache without slots, kv heads or elements per head; shapes that
+/// differ, strides or base addresses that are no multiple of 16 bytes, buffers too short;
+/// [`Error::CacheOverlap`]; [`Error::MoreSlotsThanRows`]; [`Error::Slot`] past the cache. Nothing
+/// has been written then.
 pub fn reshape_and_cache<T: Element>(
     rows: RowsView<'_, T>,
     mut cache: CacheViewMut<'_, T>,
