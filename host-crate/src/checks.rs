@@ -89,16 +89,27 @@ pub(crate) fn stride_aligned(
     elements: usize,
     element_bytes: usize,
 ) -> Result<(), Error> {
-    match elements.checked_mul(element_bytes) {
-        Some(bytes) if bytes.is_multiple_of(ALIGNMENT) && i64::try_from(elements).is_ok() => Ok(()),
-        bytes => Err(Error::StrideNotAligned {
+    // No buffer is longer, and kernels count strides in signed bytes.
+    if elements > isize::MAX as usize / element_bytes {
+        return Err(Error::StrideTooLarge {
             op,
             argument,
             stride,
             elements,
-            bytes: bytes.unwrap_or(usize::MAX),
-        }),
+            element_bytes,
+        });
     }
+    let bytes = elements * element_bytes;
+    if bytes.is_multiple_of(ALIGNMENT) {
+        return Ok(());
+    }
+    Err(Error::StrideNotAligned {
+        op,
+        argument,
+        stride,
+        elements,
+        bytes,
+    })
 }
 
 pub(crate) fn base_aligned(op: Op, argument: &'static str, buffer: Buffer) -> Result<(), Error> {

@@ -150,8 +150,27 @@ pub enum Error {
         stride: &'static str,
         /// The stride in elements.
         elements: usize,
-        /// The stride in bytes (saturating).
+        /// The stride in bytes.
         bytes: usize,
+    },
+
+    /// A stride in bytes is more than any buffer holds.
+    #[error(
+        "{op}: {argument}.{stride}_stride = {elements} elements of {element_bytes} bytes, must span \
+         at most {} bytes",
+        isize::MAX
+    )]
+    StrideTooLarge {
+        /// The operation.
+        op: Op,
+        /// The tensor.
+        argument: &'static str,
+        /// `block`, `token` or `head`.
+        stride: &'static str,
+        /// The stride in elements.
+        elements: usize,
+        /// Bytes per element.
+        element_bytes: usize,
     },
 
     /// A tensor does not start at a multiple of its alignment: 16 bytes, 4 for tables and lengths.
@@ -351,6 +370,19 @@ pub enum Error {
         index: usize,
         /// The pair that writes the block.
         other: usize,
+        /// The block.
+        block: i64,
+    },
+
+    /// A pair copies a block onto itself.
+    #[error(
+        "{op}: pairs[{index}] copies block {block} onto itself, must name two blocks or be left out"
+    )]
+    PairOntoItself {
+        /// The operation.
+        op: Op,
+        /// The pair.
+        index: usize,
         /// The block.
         block: i64,
     },

@@ -212,13 +212,15 @@ fn pairs_that_leave_the_cache_or_conflict_are_refused(backend: &dyn CacheBackend
             "copy_blocks: the {side} of pairs[{pair}] = {value}, must be >= 0 and < num_blocks 3"
         )
     };
-    let cases: [(&[[i64; 2]], String); 6] = [
+    let itself = "copy_blocks: pairs[1] copies block 1 onto itself, must name two blocks or be left out";
+    let cases: [(&[[i64; 2]], String); 7] = [
         (&[[0, 1], [2, 3]], outside("destination", 1, 3)),
         (&[[-1, 0]], outside("source", 0, -1)),
         (&[[0, 2], [i64::MAX, 1]], outside("source", 1, i64::MAX)),
         (&[[0, 2], [1, 2]], takes_part(1, 2, 0)),
         (&[[0, 1], [1, 2]], takes_part(1, 1, 0)),
         (&[[1, 2], [0, 1]], takes_part(0, 1, 1)),
+        (&[[0, 2], [1, 1]], itself.into()),
     ];
     for (pairs, text) in cases {
         let mut world = World::new(&CacheCase::new(DTYPES[1], 3, 4));

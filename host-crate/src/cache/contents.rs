@@ -16,8 +16,8 @@ impl CacheSizes {
     /// Checks the pairs of [`CacheSizes::copy_blocks`].
     ///
     /// # Errors
-    /// [`Error::PairBlock`] past the cache; [`Error::PairConflict`] for a destination that another
-    /// pair reads or writes.
+    /// [`Error::PairBlock`] past the cache; [`Error::PairOntoItself`]; [`Error::PairConflict`] for a
+    /// destination that another pair reads or writes.
     pub fn check_pairs(&self, pairs: &[[i64; 2]]) -> Result<(), Error> {
         check_pairs(pairs, self.num_blocks())
     }
@@ -82,8 +82,11 @@ pub(super) fn check_pairs(pairs: &[[i64; 2]], num_blocks: usize) -> Result<(), E
                 });
             }
         }
-        if let Some(other) = written.insert(pair[1], index) {
-            let block = pair[1];
+        let [source, block] = *pair;
+        if source == block {
+            return Err(Error::PairOntoItself { op, index, block });
+        }
+        if let Some(other) = written.insert(block, index) {
             return Err(Error::PairConflict {
                 op,
                 index,

@@ -323,8 +323,8 @@ impl CacheSizes {
     ) -> Result<i64, Error> {
         let bytes = self.dtype.bytes() as usize;
         stride_aligned(op, argument, stride, elements, bytes)?;
-        // The check has multiplied; a stride past i64 is one past every address.
-        Ok((elements * bytes).min(i64::MAX as usize) as i64)
+        // The check has multiplied.
+        Ok((elements * bytes) as i64)
     }
 
     fn strides(

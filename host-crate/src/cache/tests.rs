@@ -146,6 +146,25 @@ fn pairs_that_conflict_or_leave_the_cache_are_refused() {
 }
 
 #[test]
+fn pairs_of_one_block_are_refused_as_such() {
+    let mut pool = rows(12);
+    for (pairs, index) in [(&[[2, 2]][..], 0), (&[[0, 1], [2, 2]], 1)] {
+        let mut caches = [CacheViewMut::dense(&mut pool, CacheLayout::Nhd, 3, 4, 1, D)];
+        let error = cpu::copy_blocks(&mut caches, pairs).unwrap_err();
+        assert_eq!(caches[0].data(), rows(12));
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "copy_blocks: pairs[{index}] copies block 2 onto itself, must name two blocks or be \
+                 left out"
+            )
+        );
+        let (op, block) = (Op::CopyBlocks, 2);
+        assert_eq!(error, Error::PairOntoItself { op, index, block });
+    }
+}
+
+#[test]
 fn gathering_follows_the_table_and_wants_a_row_per_token() {
     let pool = rows(12);
     let cache = CacheView::dense(&pool, CacheLayout::Nhd, 3, 4, 1, D);

@@ -41,8 +41,8 @@ pub fn reshape_and_cache<T: Element>(
 ///
 /// # Errors
 /// What [`reshape_and_cache`] refuses of a cache; [`Error::PairBlock`] past the smallest cache;
-/// [`Error::PairConflict`] for a destination that another pair reads or writes. Nothing has been
-/// written then.
+/// [`Error::PairOntoItself`]; [`Error::PairConflict`] for a destination that another pair reads or
+/// writes. Nothing has been written then.
 pub fn copy_blocks<T: Element>(
     caches: &mut [CacheViewMut<'_, T>],
     pairs: &[[i64; 2]],

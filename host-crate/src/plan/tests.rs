@@ -351,8 +351,21 @@ fn device_strides_that_are_no_multiples_of_16_bytes_are_refused() {
                 bytes
             }
         );
-        set(&mut t, usize::MAX / 8 * 8);
-        assert!(plan.launches(&t).is_err(), "{argument}.{stride} past i64");
+        // The first multiple of 16 bytes that is past what an i64 counts.
+        let (elements, element_bytes) = (1 << 62, 2);
+        set(&mut t, elements);
+        assert_eq!(
+            plan.launches(&t).unwrap_err(),
+            Error::StrideTooLarge {
+                op,
+                argument,
+                stride,
+                elements,
+                element_bytes
+            }
+        );
+        set(&mut t, elements - 8);
+        assert!(plan.launches(&t).is_ok(), "{argument}.{stride}");
     }
 }
 

@@ -349,6 +349,38 @@ fn refuses_strides_that_are_no_multiples_of_16_bytes() {
     }
 }
 
+/// Strides that no buffer can have are refused as such, and others by what they reach.
+#[test]
+fn refuses_strides_past_every_buffer_with_the_reason() {
+    let case = Case::new();
+    let with = |token_stride| DecodeInputs {
+        q: RowsView::with_strides(&case.q, SEQS, 4, 32, token_stride, 32),
+        ..case.inputs()
+    };
+    let (argument, stride, element_bytes) = ("q", "token", 2);
+    for elements in [1 << 62, (1 << 63) + 8, usize::MAX] {
+        assert_refused(
+            with(elements).validate(OP, &case.config),
+            Error::StrideTooLarge {
+                op: OP,
+                argument,
+                stride,
+                elements,
+                element_bytes,
+            },
+            &format!(
+                "decode: q.token_stride = {elements} elements of 2 bytes, must span at most \
+                 9223372036854775807 bytes"
+            ),
+        );
+    }
+    let error = with((1 << 62) - 8).validate(OP, &case.config).unwrap_err();
+    assert!(
+        matches!(error, Error::BufferTooSmall { needed, .. } if needed == (1 << 62) + 120),
+        "{error}"
+    );
+}
+
 #[test]
 fn refuses_tensors_that_do_not_start_at_16_bytes() {
     let case = Case::new();
