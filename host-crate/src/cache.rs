@@ -4,6 +4,8 @@ mod contents;
 mod launch;
 
 pub use launch::{CacheArgs, CacheLaunch, CacheSizes};
+#[cfg(feature = "cuda")]
+pub(crate) use launch::{MAX_INDEX, range};
 
 use crate::checks::{
     Buffer, base_aligned, check_cache_apart, check_len, equal, reach, stride_aligned,

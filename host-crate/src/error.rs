@@ -251,6 +251,24 @@ pub enum Error {
         head_dim: usize,
     },
 
+    /// Two tensors that one call writes share rows.
+    #[error(
+        "{op}: {argument} at address {address:#x} shares rows with {other} at {other_address:#x}, \
+         must be apart from it"
+    )]
+    TensorsOverlap {
+        /// The operation.
+        op: Op,
+        /// The tensor.
+        argument: String,
+        /// Its address.
+        address: u64,
+        /// The tensor that it shares rows with.
+        other: String,
+        /// That one's address.
+        other_address: u64,
+    },
+
     /// A length is negative.
     #[error("{op}: seq_lens[{index}] = {value}, must be at least 0")]
     NegativeSeqLen {

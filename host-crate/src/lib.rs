@@ -31,6 +31,7 @@
 
 pub use paged_attention_kernels as kernels;
 
+mod apart;
 pub mod artefacts;
 mod cache;
 mod checks;

@@ -1,5 +1,6 @@
 //! Launches of the cache kernels. They copy bytes, so one entry serves every storage type.
 
+use crate::apart::{Extent, check_apart};
 use crate::checks::stride_aligned;
 use crate::kernels::abi::{CopyBlocksArgs, GatherCacheArgs, ReshapeAndCacheArgs};
 use crate::kernels::geometry::{
@@ -11,7 +12,7 @@ use crate::kernels::variants::CacheKind;
 use crate::{ALIGNMENT, CacheStrides, DType, DeviceCache, DeviceRows, DeviceTable, Error, Op};
 
 /// Most slots that a launch addresses; also most chunks, heads and tokens.
-const MAX_INDEX: u64 = i32::MAX as u64;
+pub(crate) const MAX_INDEX: u64 = i32::MAX as u64;
 
 /// Sizes of a cache on the device, shared by its K and V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +145,8 @@ impl CacheSizes {
     ///
     /// # Errors
     /// [`Error::NullPointer`], [`Error::BaseNotAligned`], [`Error::StrideNotAligned`],
-    /// [`Error::OutOfRange`] for too many tokens.
+    /// [`Error::StrideTooLarge`], [`Error::OutOfRange`] for too many tokens;
+    /// [`Error::TensorsOverlap`] for K and V in the same memory.
     pub fn reshape_and_cache(
         &self,
         num_tokens: usize,
@@ -159,8 +161,10 @@ impl CacheSizes {
         range(op, "num_tokens", num_tokens as u64, 0, MAX_INDEX)?;
         address(op, "slot_mapping", slot_mapping, 8)?;
         let (k, v) = (self.rows(op, "k", k)?, self.rows(op, "v", v)?);
+        let extents = [k_cache, v_cache].map(|cache| self.extent(cache));
         let k_cache = self.cache(op, "k_cache", k_cache)?;
         let v_cache = self.cache(op, "v_cache", v_cache)?;
+        check_apart(op, ("v_cache", &extents[1]), ("k_cache", &extents[0]))?;
         let Some(grid) = reshape_and_cache_grid(num_tokens as u32) else {
             return Ok(None);
         };
@@ -309,6 +313,18 @@ impl CacheSizes {
         Ok(grid.map(|grid| CacheLaunch::new(CacheKind::GatherCache, grid, args)))
     }
 
+    /// Where the rows of a cache lie.
+    pub(crate) fn extent(&self, cache: DeviceCache) -> Extent {
+        let CacheStrides { block, token, head } = cache.strides;
+        let dims = [
+            (block, self.num_blocks),
+            (token, self.block_size),
+            (head, self.num_kv_heads),
+        ];
+        let bytes = self.dtype.bytes() as usize;
+        Extent::new(cache.address, &dims, self.head_dim, bytes)
+    }
+
     fn row_chunks(&self) -> usize {
         self.head_dim * self.dtype.bytes() as usize / ALIGNMENT
     }
@@ -363,7 +379,13 @@ impl CacheSizes {
     }
 }
 
-fn range(op: Op, argument: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
+pub(crate) fn range(
+    op: Op,
+    argument: &'static str,
+    value: u64,
+    min: u64,
+    max: u64,
+) -> Result<(), Error> {
     if (min..=max).contains(&value) {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use super::{
     CudaBackend, CudaCache, CudaCacheMut, CudaCacheTable, CudaLengths, CudaPairs, CudaRows,
     CudaRowsMut, CudaSlots, CudaTable, address_of, element_size,
 };
+use crate::apart::{Extent, check_apart};
 use crate::artefacts::CACHE_FILE;
 use crate::cache::{check_cache, check_rows};
 use crate::checks::{Buffer, check_cache_apart, check_rows_apart, check_table, equal};
@@ -34,8 +35,9 @@ impl CudaBackend {
     ///
     /// # Errors
     /// What [`CudaBackend::prepare_cache`] refuses; shapes, strides, alignment and extents that are
-    /// not those of `sizes`; [`Error::MoreSlotsThanRows`]; [`Error::ForeignContext`];
-    /// [`Error::Driver`]. Nothing has been launched then.
+    /// not those of `sizes`; [`Error::CacheOverlap`]; [`Error::TensorsOverlap`] where K and V lie in
+    /// the same memory; [`Error::MoreSlotsThanRows`]; [`Error::ForeignContext`]; [`Error::Driver`].
+    /// Nothing has been launched then.
     pub fn reshape_and_cache(
         &self,
         stream: &Stream,
@@ -47,8 +49,8 @@ impl CudaBackend {
         let call = Call::new(self, Op::ReshapeAndCache, sizes)?;
         call.sizes("slot_mapping", slots.sizes())?;
         let mapping = slots.address(&self.context)?;
-        let k_cache = call.cache("k_cache", &k_cache.data.buffer, k_cache.shape)?;
-        let v_cache = call.cache("v_cache", &v_cache.data.buffer, v_cache.shape)?;
+        let k_cache = call.cache_mut("k_cache", &k_cache)?;
+        let v_cache = call.cache_mut("v_cache", &v_cache)?;
         let tokens = (k.shape.num_seqs, v.shape.num_seqs);
         equal(call.op, "v", "num_tokens", tokens.1, tokens.0)?;
         let k = call.rows("k", &k.data.buffer, k.shape)?;
@@ -90,8 +92,9 @@ impl CudaBackend {
             return Ok(());
         };
         let strides = first.shape.strides;
+        let mut checked = Vec::with_capacity(count);
         for (index, cache) in caches.iter().enumerate() {
-            call.cache("caches", &cache.data.buffer, cache.shape)?;
+            checked.push(call.cache_mut("caches", cache)?);
             let found = cache.shape.strides;
             for (property, found, expected) in [
                 ("block_stride", found.block as u64, strides.block as u64),
@@ -110,6 +113,7 @@ impl CudaBackend {
                 }
             }
         }
+        call.apart(&checked)?;
         let launch = sizes.copy_blocks((count, addresses), strides, (pairs.len(), list))?;
         // SAFETY: the caches reach as far as `sizes` and their strides say and belong to this
         // context; the table holds their addresses, and what `CudaPairs` holds are blocks of them,
@@ -127,7 +131,8 @@ impl CudaBackend {
     /// # Errors
     /// As for [`CudaBackend::reshape_and_cache`]; [`Error::ShapeMismatch`] if the table has another
     /// number of sequences or `k` or `v` another number of rows than the lengths say;
-    /// [`Error::SeqLenPastTable`]; [`Error::OutputOverlap`].
+    /// [`Error::SeqLenPastTable`]; [`Error::OutputOverlap`]; [`Error::TensorsOverlap`] where `k` and
+    /// `v` lie in the same memory. The caches are only read and may.
     pub fn gather_cache(
         &self,
         stream: &Stream,
@@ -164,6 +169,8 @@ impl CudaBackend {
         }
         let k = call.rows("k", &k.data.buffer, k.shape)?;
         let v = call.rows("v", &v.data.buffer, v.shape)?;
+        let [k_extent, v_extent] = [k, v].map(|rows| call.extent(rows, lengths.num_tokens()));
+        check_apart(op, ("v", &v_extent), ("k", &k_extent))?;
         let table = DeviceTable {
             address: address_of(buffer),
             row_stride,
@@ -258,6 +265,7 @@ impl<'a> Call<'a> {
             .own_buffer(&self.current, self.op, argument, buffer)
     }
 
+    /// A cache of the call's sizes and of the back end's context.
     fn cache(
         &self,
         argument: &'static str,
@@ -275,14 +283,38 @@ impl<'a> Call<'a> {
             equal(op, argument, dimension, found, expected)?;
         }
         check_cache(op, argument, *buffer, shape)?;
-        if op != Op::GatherCache {
-            check_cache_apart(op, argument, shape)?;
-        }
         self.own(argument, buffer)?;
         Ok(DeviceCache {
             address: address_of(buffer),
             strides: shape.strides,
         })
+    }
+
+    /// Likewise, and no row is written twice.
+    fn cache_mut(
+        &self,
+        argument: &'static str,
+        cache: &CudaCacheMut<'_>,
+    ) -> Result<DeviceCache, Error> {
+        let checked = self.cache(argument, &cache.data.buffer, cache.shape)?;
+        check_cache_apart(self.op, argument, cache.shape)?;
+        Ok(checked)
+    }
+
+    /// Refuses caches that share rows.
+    fn apart(&self, caches: &[DeviceCache]) -> Result<(), Error> {
+        let extent = |cache: &DeviceCache| self.sizes.extent(*cache);
+        let mut order: Vec<_> = caches.iter().map(extent).enumerate().collect();
+        order.sort_by_key(|(_, extent)| extent.address());
+        let name = |index| format!("caches[{index}]");
+        for (at, (index, extent)) in order.iter().enumerate() {
+            let end = i128::from(extent.address()) + extent.bytes();
+            let near = order[at + 1..].iter();
+            for (other, second) in near.take_while(|(_, next)| i128::from(next.address()) < end) {
+                check_apart(self.op, (name(*other), second), (name(*index), extent))?;
+            }
+        }
+        Ok(())
     }
 
     fn rows(
@@ -301,6 +333,17 @@ impl<'a> Call<'a> {
             token_stride: shape.token_stride,
             head_stride: shape.head_stride,
         })
+    }
+
+    /// Where so many rows lie.
+    fn extent(&self, rows: DeviceRows, num_tokens: usize) -> Extent {
+        let (sizes, head_stride) = (self.sizes, rows.head_stride);
+        let dims = [
+            (rows.token_stride, num_tokens),
+            (head_stride, sizes.num_kv_heads()),
+        ];
+        let bytes = sizes.dtype().bytes() as usize;
+        Extent::new(rows.address, &dims, sizes.head_dim(), bytes)
     }
 
     /// Launches, if there is anything to do; whether into a graph that is being captured.

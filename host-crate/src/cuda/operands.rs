@@ -7,11 +7,13 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use cust::memory::bytemuck::Zeroable;
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy};
 
 use super::context::ContextRef;
 use super::driver::cust_error;
 use super::{CudaBackend, CudaCacheMut};
+use crate::cache::{MAX_INDEX, range};
 use crate::checks::{check_len, equal};
 use crate::{CacheSizes, Error, Op};
 
@@ -22,22 +24,18 @@ struct Held<T: DeviceCopy> {
     context: Arc<ContextRef>,
 }
 
-impl<T: DeviceCopy> Held<T> {
-    /// A buffer with these values, one at least: none has no address.
-    fn new(
+impl<T: DeviceCopy + Zeroable> Held<T> {
+    /// A buffer of this many zeros, one at least: none has no address.
+    fn zeroed(
         context: &Arc<ContextRef>,
         argument: &'static str,
-        values: &[T],
-        none: T,
+        len: usize,
     ) -> Result<Self, Error> {
         let context = Arc::clone(context);
         let current = context.current()?;
-        let buffer = match values {
-            [] => DeviceBuffer::from_slice(&[none]),
-            values => DeviceBuffer::from_slice(values),
-        };
+        let buffer = DeviceBuffer::zeroed(len.max(1));
         drop(current);
-        let failed = |error| cust_error("cuMemAlloc or cuMemcpyHtoD", argument, error);
+        let failed = |error| cust_error("cuMemAlloc or cuMemsetD8", argument, error);
         Ok(Self {
             argument,
             buffer: ManuallyDrop::new(buffer.map_err(failed)?),
@@ -76,6 +74,11 @@ impl<T: DeviceCopy> Drop for Held<T> {
             unsafe { ManuallyDrop::drop(&mut self.buffer) };
         }
     }
+}
+
+/// As many as a launch takes, so that no size in bytes overflows.
+fn check_capacity(op: Op, argument: &'static str, capacity: usize) -> Result<(), Error> {
+    range(op, argument, capacity as u64, 0, MAX_INDEX)
 }
 
 fn check_room(
@@ -303,11 +306,15 @@ impl CudaBackend {
     /// Room on the device for up to `capacity` slots of caches of these sizes; none are set.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::OutOfRange`] for more than a launch takes; [`Error::Driver`].
     pub fn slots(&self, sizes: &CacheSizes, capacity: usize) -> Result<CudaSlots, Error> {
+        check_capacity(Op::ReshapeAndCache, "capacity", capacity)?;
+        let mut held = Held::zeroed(&self.context, "slot_mapping", capacity)?;
+        // The host's memory comes after the device's, which mostly ends sooner.
         let slots = vec![-1; capacity];
+        held.set(&slots, false)?;
         Ok(CudaSlots {
-            held: Held::new(&self.context, "slot_mapping", &slots, -1)?,
+            held,
             sizes: *sizes,
             slots,
             len: 0,
@@ -318,11 +325,11 @@ impl CudaBackend {
     /// set.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::OutOfRange`] for more than a launch takes; [`Error::Driver`].
     pub fn pairs(&self, sizes: &CacheSizes, capacity: usize) -> Result<CudaPairs, Error> {
-        let zeros = vec![0; capacity.saturating_mul(2)];
+        check_capacity(Op::CopyBlocks, "capacity", capacity)?;
         Ok(CudaPairs {
-            held: Held::new(&self.context, "pairs", &zeros, 0)?,
+            held: Held::zeroed(&self.context, "pairs", capacity * 2)?,
             sizes: *sizes,
             capacity,
             len: 0,
@@ -333,11 +340,11 @@ impl CudaBackend {
     /// Room on the device for the lengths of up to `max_seqs` sequences; none are set.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::OutOfRange`] for more than a launch takes; [`Error::Driver`].
     pub fn lengths(&self, max_seqs: usize) -> Result<CudaLengths, Error> {
-        let zeros = vec![0; max_seqs.saturating_add(1)];
+        check_capacity(Op::GatherCache, "max_seqs", max_seqs)?;
         Ok(CudaLengths {
-            held: Held::new(&self.context, "seq_lens", &zeros, 0)?,
+            held: Held::zeroed(&self.context, "seq_lens", max_seqs + 1)?,
             capacity: max_seqs,
             num_seqs: 0,
             num_tokens: 0,
@@ -353,9 +360,8 @@ impl CudaBackend {
     /// [`Error::Driver`]. Shapes are checked by [`CudaBackend::copy_blocks`].
     pub fn cache_table(&self, caches: &[CudaCacheMut<'_>]) -> Result<CudaCacheTable, Error> {
         let addresses: Vec<u64> = caches.iter().map(CudaCacheMut::address).collect();
-        Ok(CudaCacheTable {
-            held: Held::new(&self.context, "caches", &addresses, 0)?,
-            addresses,
-        })
+        let mut held = Held::zeroed(&self.context, "caches", addresses.len())?;
+        held.set(&addresses, false)?;
+        Ok(CudaCacheTable { held, addresses })
     }
 }

@@ -284,6 +284,115 @@ fn integers_that_do_not_fit_are_refused_and_what_was_set_stays() {
 }
 
 #[test]
+fn room_for_more_than_a_launch_takes_is_refused_before_it_is_looked_for() {
+    cuda().enter();
+    let backend = &cuda().backend;
+    let sizes = CacheSizes::new(DTYPES[1], 6, 4, 2, 64).unwrap();
+    for capacity in [1 << 31, usize::MAX / 16 + 1, usize::MAX] {
+        let refused = |error: Option<Error>, op, argument| {
+            let (value, min, max) = (capacity as u64, 0, i32::MAX as u64);
+            let refusal = Error::OutOfRange {
+                op,
+                argument,
+                value,
+                min,
+                max,
+            };
+            assert_eq!(error, Some(refusal));
+        };
+        let slots = backend.slots(&sizes, capacity);
+        refused(slots.err(), Op::ReshapeAndCache, "capacity");
+        let pairs = backend.pairs(&sizes, capacity);
+        refused(pairs.err(), Op::CopyBlocks, "capacity");
+        let lengths = backend.lengths(capacity);
+        refused(lengths.err(), Op::GatherCache, "max_seqs");
+    }
+}
+
+/// Slices of one buffer may overlap, which Rust's borrows do not see.
+#[test]
+fn the_same_memory_as_keys_and_as_values_is_refused_where_it_is_written_and_fine_where_it_is_read()
+{
+    cuda().enter();
+    let backend = &cuda().backend;
+    let (mut world, caches, rows) = world();
+    let buffers = Buffers::<u16>::upload(&world);
+    let sizes = world.case.sizes();
+    let address = |place: &Place| buffers.slice(place).as_device_ptr().as_raw();
+    let refusal = |op, [argument, other]: [&str; 2], place| Error::TensorsOverlap {
+        op,
+        argument: argument.into(),
+        address: address(place),
+        other: other.into(),
+        other_address: address(place),
+    };
+    let same = [&caches[0]; 2];
+    let mut slices = same.map(|place| buffers.slice(place));
+    let [k, v] = &mut slices;
+    let mut views = [buffers.cache_mut(k, same[0]), buffers.cache_mut(v, same[1])];
+    let table = backend.cache_table(&views).unwrap();
+    let mut pairs = backend.pairs(&sizes, 1).unwrap();
+    pairs.set(&[[0, 5]]).unwrap();
+    let stream = stream();
+    let copied = backend.copy_blocks(&stream, &sizes, &mut views, &table, &pairs);
+    let names = ["caches[1]", "caches[0]"];
+    assert_eq!(copied, Err(refusal(Op::CopyBlocks, names, &caches[0])));
+
+    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
+    let mut slots = backend.slots(&sizes, 1).unwrap();
+    slots.set(&[7]).unwrap();
+    let from = [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])];
+    let written = backend.reshape_and_cache(&stream, &sizes, from, views, &slots);
+    let names = ["v_cache", "k_cache"];
+    assert_eq!(
+        written,
+        Err(refusal(Op::ReshapeAndCache, names, &caches[0]))
+    );
+
+    let blocks = Table {
+        entries: vec![3],
+        num_seqs: 1,
+        width: 1,
+        stride: 1,
+    };
+    let entries = put(&blocks.entries);
+    let mut lengths = backend.lengths(1).unwrap();
+    lengths.set(&[3]).unwrap();
+    let gather = |to: [&Place; 2]| {
+        let [k_cache, v_cache] = &slices;
+        let [mut k, mut v] = to.map(|place| buffers.slice(place));
+        backend.gather_cache(
+            &stream,
+            &sizes,
+            [
+                buffers.cache(k_cache, same[0]),
+                buffers.cache(v_cache, same[1]),
+            ],
+            (&CudaTable::new(&*entries, 1, 1), &lengths),
+            [&mut k, &mut v].map(|rows| CudaRowsMut::contiguous(rows, 3, 2, 64)),
+        )
+    };
+    let expected = refusal(Op::GatherCache, ["v", "k"], &rows[1]);
+    assert_eq!(gather([&rows[1]; 2]), Err(expected));
+    stream.synchronize().unwrap();
+    let before = world.buffers.clone();
+    buffers.download(&mut world);
+    world.same(&before).unwrap();
+
+    gather([&rows[0], &rows[1]]).unwrap();
+    let call = Call::Gather {
+        caches: &[caches[0].clone(), caches[0].clone()],
+        table: &blocks,
+        lens: &[3],
+        rows: &rows,
+    };
+    let expected = world.after(&call);
+    stream.synchronize().unwrap();
+    buffers.download(&mut world);
+    world.same(&expected).unwrap();
+}
+
+#[test]
 fn caches_that_are_not_the_tables_are_refused() {
     cuda().enter();
     let backend = &cuda().backend;

@@ -82,6 +82,50 @@ fn launches_refuse_addresses_strides_and_sizes_that_the_kernels_cannot_take() {
 }
 
 #[test]
+fn writes_to_the_same_memory_as_keys_and_as_values_are_refused() {
+    let sizes = CacheSizes::new(DType::F16, 4, 16, 2, 64).unwrap();
+    let rows = [DeviceRows {
+        address: 256,
+        token_stride: 128,
+        head_stride: 64,
+    }; 2];
+    let half = 16 * 2 * 64;
+    let strides = CacheLayout::Nhd.strides(16, 2, 64);
+    let fused = crate::CacheStrides {
+        block: 2 * half,
+        ..strides
+    };
+    let write = |strides, v_cache: usize| {
+        let cache = |address| DeviceCache { address, strides };
+        let caches = [cache(0x10000), cache(0x10000 + 2 * v_cache as u64)];
+        sizes.reshape_and_cache(3, rows, caches, 256)
+    };
+    // Side by side, and as halves of one pool.
+    assert!(write(strides, 4 * half).is_ok());
+    assert!(write(fused, half).is_ok());
+    for (strides, v_cache) in [(strides, 0), (strides, half), (fused, half - 8), (fused, 0)] {
+        let (op, argument, other) = (Op::ReshapeAndCache, "v_cache".into(), "k_cache".into());
+        let (address, other_address) = (0x10000 + 2 * v_cache as u64, 0x10000);
+        let error = write(strides, v_cache).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "reshape_and_cache: v_cache at address {address:#x} shares rows with k_cache at \
+                 0x10000, must be apart from it"
+            )
+        );
+        let refusal = Error::TensorsOverlap {
+            op,
+            argument,
+            address,
+            other,
+            other_address,
+        };
+        assert_eq!(error, refusal);
+    }
+}
+
+#[test]
 fn starts_are_sums_of_lengths() {
     assert_eq!(CacheSizes::starts(&[]), Ok(vec![0]));
     let most = i32::MAX;
