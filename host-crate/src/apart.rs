@@ -131,7 +131,11 @@ mod tests {
 
     /// Strides that step over what the smaller ones reach, and gaps.
     fn nested() -> impl Strategy<Value = Vec<(usize, usize)>> {
-        proptest::collection::vec((0usize..4, 0usize..8), 0..4).prop_map(|sizes| {
+        proptest::collection::vec(
+            (prop_oneof![1 => Just(0usize), 9 => 1usize..5], 0usize..8),
+            0..4,
+        )
+        .prop_map(|sizes| {
             let mut end = ROW;
             let dim = |(count, gap)| {
                 let stride = end + gap;
