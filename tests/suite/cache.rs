@@ -212,7 +212,8 @@ fn pairs_that_leave_the_cache_or_conflict_are_refused(backend: &dyn CacheBackend
             "copy_blocks: the {side} of pairs[{pair}] = {value}, must be >= 0 and < num_blocks 3"
         )
     };
-    let itself = "copy_blocks: pairs[1] copies block 1 onto itself, must name two blocks or be left out";
+    let itself =
+        "copy_blocks: pairs[1] copies block 1 onto itself, must name two blocks or be left out";
     let cases: [(&[[i64; 2]], String); 7] = [
         (&[[0, 1], [2, 3]], outside("destination", 1, 3)),
         (&[[-1, 0]], outside("source", 0, -1)),
