@@ -281,7 +281,8 @@ pub fn print(
         (Timer::Emulator, _) => writeln!(
             out,
             "What paging costs: the decode launch ÷ its contiguous twin's, f16, head_dim {HEAD_DIM}, \
-             splits of 512,\ninstructions without register moves"
+             splits of 512,\ninstructions without register moves. The first table has MHA and GQA in \
+             one split each; here each\nsplit is a CTA, whose start weighs more."
         )?,
         (_, None) => writeln!(
             out,

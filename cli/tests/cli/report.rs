@@ -56,6 +56,18 @@ fn both_tables_and_their_charts_come_from_the_emulator() {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
     }
     assert!(!text.contains("missed"), "{text}");
+    // The two ratios to the twin differ by what is said of the splits.
+    let splits = text.lines().find(|line| line.starts_with("  splits "));
+    let splits: Vec<_> = splits.unwrap().split_whitespace().skip(1).collect();
+    assert_eq!(splits, ["1", "1", "8"]);
+    let flat: Vec<_> = text.split_whitespace().collect();
+    let flat = flat.join(" ");
+    for wanted in [
+        "head_dim 128, splits of 512,",
+        "has MHA and GQA in one split each",
+    ] {
+        assert!(flat.contains(wanted), "no {wanted:?} in\n{text}");
+    }
     let published = text
         .lines()
         .filter(|line| line.contains("PagedAttention paper"));
