@@ -456,6 +456,13 @@ pub enum Error {
         kind: std::io::ErrorKind,
     },
 
+    /// In place of a PTX artefact there is a folder, a pipe, a device or the like.
+    #[error("ptx: cannot read {}: it is not a regular file", path.display())]
+    ArtefactNotRegular {
+        /// What is there.
+        path: PathBuf,
+    },
+
     /// The manifest is not what this crate can read.
     #[error("ptx: manifest.json line {line}, column {column}: {reason}")]
     ManifestSyntax {

@@ -15,6 +15,7 @@ mod embedded_rust_cuda {
 mod manifest;
 mod requirements;
 mod set;
+mod text;
 
 pub use manifest::{
     CACHE_FILE, EntryKind, Manifest, ManifestEntry, Parameter, ParameterField, file_name,

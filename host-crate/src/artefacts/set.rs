@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use super::embedded;
 use super::manifest::{CACHE_FILE, Manifest, ManifestEntry};
 use super::requirements::LeastDriver;
+use super::text::Header;
 use crate::kernels::abi::ABI_VERSION;
 use crate::kernels::variants::{CacheKind, DECODE, MERGE};
 use crate::{Error, Plan};
@@ -77,11 +78,15 @@ impl PtxSet {
     /// Reads `manifest.json` and the files that it names from a folder.
     ///
     /// # Errors
-    /// [`Error::ArtefactUnreadable`], [`Error::ManifestSyntax`], [`Error::AbiVersion`], and
-    /// [`Error::ArtefactMismatch`] where the files, the manifest and this crate disagree.
+    /// [`Error::ArtefactUnreadable`], [`Error::ArtefactNotRegular`], [`Error::ManifestSyntax`],
+    /// [`Error::AbiVersion`], and [`Error::ArtefactMismatch`] where the files, the manifest and this crate disagree.
     pub fn load(dir: &Path) -> Result<PtxSet, Error> {
         let read = |name: &str| {
             let path = dir.join(name);
+            // A pipe may never be written to, and a device may never end.
+            if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+                return Err(Error::ArtefactNotRegular { path });
+            }
             std::fs::read_to_string(&path).map_err(|error| Error::ArtefactUnreadable {
                 path,
                 kind: error.kind(),
@@ -102,11 +107,14 @@ impl PtxSet {
 
     fn new(manifest: &str, files: BTreeMap<String, Cow<'static, str>>) -> Result<Self, Error> {
         let manifest = parse(manifest)?;
+        let headers = files.iter().map(|(name, text)| (name, Header::of(text)));
+        let headers: BTreeMap<_, _> = headers.collect();
         for entry in &manifest.entries {
             check_file_name(entry)?;
             check_driver(entry, &manifest)?;
             check_abi(entry)?;
-            check_text(entry, files.get(&entry.file).map_or("", |text| text))?;
+            let header = headers.get(&entry.file);
+            check_text(entry, header.unwrap_or(&Header::default()))?;
         }
         Ok(Self { manifest, files })
     }
@@ -299,34 +307,19 @@ fn check_abi(entry: &ManifestEntry) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_text(entry: &ManifestEntry, text: &str) -> Result<(), Error> {
-    let directive = |name: &str| {
-        text.lines()
-            .find_map(|line| line.trim().strip_prefix(name))
-            .unwrap_or("none")
-            .trim()
-    };
-    let (version, target) = (directive(".version"), directive(".target"));
-    if version != entry.ptx_version {
-        return Err(mismatch(entry, "ptx_version", version, &entry.ptx_version));
+fn check_text(entry: &ManifestEntry, header: &Header<'_>) -> Result<(), Error> {
+    let or_none = |word| if word == "" { "none" } else { word };
+    for (property, found, expected) in [
+        ("ptx_version", header.version, &entry.ptx_version),
+        ("target", header.target, &entry.target),
+    ] {
+        if found != expected {
+            return Err(mismatch(entry, property, or_none(found), expected));
+        }
     }
-    // `.target sm_80, debug` and the like name the target first.
-    let target = target.split(',').next().unwrap_or(target).trim();
-    if target != entry.target {
-        return Err(mismatch(entry, "target", target, &entry.target));
-    }
-    let defined = text.match_indices(".entry").any(|(at, word)| {
-        let rest = text[at + word.len()..].trim_start();
-        rest.strip_prefix(entry.symbol.as_str())
-            .is_some_and(|rest| rest.starts_with('(') || rest.starts_with(char::is_whitespace))
-    });
-    if !defined {
-        return Err(mismatch(
-            entry,
-            "definition",
-            "none",
-            format!(".entry {}", entry.symbol),
-        ));
+    if !header.entries.contains(entry.symbol.as_str()) {
+        let expected = format!(".entry {}", entry.symbol);
+        return Err(mismatch(entry, "definition", "none", expected));
     }
     Ok(())
 }

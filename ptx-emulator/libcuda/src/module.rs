@@ -67,13 +67,29 @@ fn compile(image: In<u8>, settings: &Settings) -> Result<ptx_emulator::Module, R
     ptx_emulator::Module::parse(&text).map_err(|error| (Code::INVALID_PTX, error.to_string()))
 }
 
-/// What follows a directive, up to the end of its line.
+/// The word after a directive; comments are none.
 fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let rest = line.split_once(name)?.1;
-        let rest = rest.split("//").next().unwrap_or(rest);
-        // Several directives may share a line.
-        rest.split_whitespace().next()
+    words(text).skip_while(|&word| word != name).nth(1)
+}
+
+/// What whitespace and comments keep apart.
+fn words(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        loop {
+            text = text.trim_start();
+            if let Some(comment) = text.strip_prefix("//") {
+                text = comment.split_once('\n').map_or("", |(_, rest)| rest);
+            } else if let Some(comment) = text.strip_prefix("/*") {
+                text = comment.split_once("*/").map_or("", |(_, rest)| rest);
+            } else {
+                break;
+            }
+        }
+        let first = text.chars().next()?.len_utf8();
+        let end = text[first..].find(|c: char| c.is_whitespace() || c == '/');
+        let (word, rest) = text.split_at(end.map_or(text.len(), |end| first + end));
+        text = rest;
+        Some(word)
     })
 }
 
@@ -305,5 +321,20 @@ mod tests {
             directive(".version 8.5 .target sm_90", ".target"),
             Some("sm_90")
         );
+        let text = "/* .version 9.9\n.target sm_99 */// .version 9.8\n.version/**/7.1// isa\n/**/\n\
+                    .target sm_80/* .target sm_90 */";
+        assert_eq!(directive(text, ".version"), Some("7.1"));
+        assert_eq!(directive(text, ".target"), Some("sm_80"));
+        for text in [
+            "",
+            "/",
+            "/*",
+            "/*/.version 7.0",
+            "//.version 7.0",
+            ".version",
+            ".version8 7.0",
+        ] {
+            assert_eq!(directive(text, ".version"), None, "{text}");
+        }
     }
 }

@@ -104,6 +104,65 @@ fn a_folder_round_trips() {
     assert_eq!(missing, Error::ArtefactUnreadable { path, kind });
 }
 
+/// Reading them might never end.
+#[cfg(unix)]
+#[test]
+fn pipes_devices_and_folders_in_place_of_files_are_refused() {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    let name = format!("paged-attention-pipes-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let make: [fn(&Path); 3] = [
+        |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+        |path| symlink("/dev/zero", path).unwrap(),
+        |path| std::fs::create_dir(path).unwrap(),
+    ];
+    let (manifest, files) = sample();
+    for make in make {
+        for file in [MANIFEST_FILE, "f32_d32.ptx"] {
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join(MANIFEST_FILE), manifest.to_json()).unwrap();
+            for (name, text) in &files {
+                std::fs::write(dir.join(name), text.as_bytes()).unwrap();
+            }
+            let path = dir.join(file);
+            std::fs::remove_file(&path).unwrap();
+            make(&path);
+            let error = PtxSet::load(&dir);
+            std::fs::remove_dir_all(&dir).unwrap();
+            let error = error.unwrap_err();
+            let place = path.display();
+            assert_eq!(
+                error.to_string(),
+                format!("ptx: cannot read {place}: it is not a regular file")
+            );
+            assert_eq!(error, Error::ArtefactNotRegular { path });
+        }
+    }
+}
+
+#[test]
+fn directives_and_entries_in_comments_do_not_count() {
+    let (manifest, files) = sample();
+    let with = |change: fn(&str) -> String| {
+        let files = files.iter();
+        let files = files.map(|(name, text)| (name.clone(), change(text).into()));
+        build(&manifest, files.collect())
+    };
+    let before = |text: &str| format!("/*\n.version 6.0\n.target sm_50\n*/\n{text}");
+    assert_eq!(with(before).map(drop), Ok(()));
+    let commented = |text: &str| text.replace(".version 7.0", "/*\n.version 7.0\n*/");
+    let error = with(commented).unwrap_err().to_string();
+    assert!(
+        error.ends_with("has ptx_version none, must have 7.0"),
+        "{error}"
+    );
+    let commented = |text: &str| text.replace(".visible .entry merge", "// .visible .entry merge");
+    let error = with(commented).unwrap_err().to_string();
+    assert!(error.contains("has definition none"), "{error}");
+}
+
 #[test]
 fn plans_find_their_entries() {
     let (manifest, files) = sample();
