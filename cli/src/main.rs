@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // What was printed before the error belongs before it.
             let _ = out.flush();
-            eprintln!("error: {error}");
+            eprintln!("error: {}", text::printable(&error.to_string()));
             ExitCode::FAILURE
         }
     }

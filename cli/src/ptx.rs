@@ -12,10 +12,12 @@ use paged_attention::artefacts::{EntryKind, ManifestEntry, PtxSet};
 use crate::args::{PtxExportArgs, PtxListArgs};
 use crate::error::Error;
 use crate::output;
-use crate::text::{Align, Table, bytes, field};
+use crate::text::{Align, Table, bytes, escaped, field};
 
 /// Name of the manifest beside the PTX files.
 const MANIFEST: &str = "manifest.json";
+/// Most characters of a manifest's text in a line.
+const MOST: usize = 240;
 
 /// A set by its name, `--ptx-set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +77,9 @@ impl SetName {
 
     /// The set's line in a report: its name, its compiler, and what to know of its source.
     pub fn describe(&self, set: &PtxSet) -> String {
-        let compiler = &set.manifest().compiler;
+        let compiler = escaped(&set.manifest().compiler, MOST);
         match set.source_note() {
-            Some(note) => format!("{self}, by {compiler}; {note}"),
+            Some(note) => format!("{self}, by {compiler}; {}", escaped(&note, MOST)),
             None => format!("{self}, by {compiler}"),
         }
     }
@@ -110,16 +112,16 @@ pub fn list(args: &PtxListArgs, out: &mut dyn Write) -> Result<(), Error> {
 fn summary(name: &str, set: &PtxSet, out: &mut dyn Write) -> Result<(), Error> {
     let manifest = set.manifest();
     writeln!(out, "{name}")?;
-    field(out, "compiler", &manifest.compiler)?;
-    field(out, "PTX version", &manifest.ptx_version)?;
+    field(out, "compiler", escaped(&manifest.compiler, MOST))?;
+    field(out, "PTX version", escaped(&manifest.ptx_version, MOST))?;
     let driver = match &manifest.least_driver {
         Some(driver) => driver.to_string(),
         None => format!("not known for PTX {}", manifest.ptx_version),
     };
-    field(out, "least driver", driver)?;
-    field(out, "kernel source", &manifest.source_hash)?;
+    field(out, "least driver", escaped(&driver, MOST))?;
+    field(out, "kernel source", escaped(&manifest.source_hash, MOST))?;
     if let Some(note) = set.source_note() {
-        field(out, "note", note)?;
+        field(out, "note", escaped(&note, MOST))?;
     }
     field(out, "ABI version", manifest.abi_version)?;
     let total = set.files().map(|(_, text)| text.len() as u64).sum();

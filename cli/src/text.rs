@@ -89,6 +89,18 @@ pub fn escaped(text: &str, most: usize) -> String {
     kept
 }
 
+/// A message that may quote a file: control characters escaped, all but the ends of lines.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '"' | '\'' | '\\' => printable.push(c),
+            c => printable.extend(c.escape_debug()),
+        }
+    }
+    printable
+}
+
 /// A shape as a list; a very long one by its beginning.
 pub fn shape(dims: &[usize]) -> String {
     match dims.get(..8) {
@@ -212,6 +224,12 @@ mod tests {
         assert_eq!(long, format!("`{}… (940 characters more)`", "é".repeat(60)));
         assert_eq!(shape(&[3; 8]), "[3, 3, 3, 3, 3, 3, 3, 3]");
         assert_eq!(shape(&[1; 9]), "[1, 1, 1, 1, 1, 1, 1, 1, … (9 dimensions)]");
+    }
+
+    #[test]
+    fn messages_keep_lines_and_quotes_and_nothing_that_moves_a_terminal() {
+        let found = printable("`é` \"a\" \\ it's\n\u{1b}[2J\r\u{202e}\u{9b}");
+        assert_eq!(found, "`é` \"a\" \\ it's\n\\u{1b}[2J\\r\\u{202e}\\u{9b}");
     }
 
     #[test]

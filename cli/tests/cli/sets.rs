@@ -155,6 +155,59 @@ fn a_set_of_another_abi_version_is_refused() {
 }
 
 #[test]
+fn texts_of_a_manifest_reach_the_terminal_escaped() {
+    let (folder, input) = sample("sets-escaped", "f16");
+    let options = |set| ["--device", "emulator", "--ptx-set", set];
+    let present = &PtxSet::embedded().manifest().source_hash;
+    let long = "x".repeat(1000);
+    let dir = changed(&folder, |text| {
+        let text = text.replace(present, "\\u001b[2J\\n");
+        text.replace(
+            "\"compiler\": \"",
+            &format!("\"compiler\": \"\\u001b]0;{long}"),
+        )
+    });
+    let text = decode(&folder, &input, &options(&dir)).success();
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    assert!(text.contains("by \\u{1b}]0;xxx"), "{text}");
+    assert!(!text.contains(&long), "{text}");
+    assert!(
+        text.contains("kernel source \\u{1b}[2J\\n, the default"),
+        "{text}"
+    );
+    let symbol = "\"symbol\": \"decode_f32_d32_h1";
+    let manifest = Path::new(&dir).join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let text = text.replace(symbol, &format!("{symbol}\\u001b[2J"));
+    std::fs::write(manifest, text).unwrap();
+    assert_eq!(
+        decode(&folder, &input, &options(&dir)).failure(),
+        "ptx: decode_f32_d32_h1\\u{1b}[2J in f32_d32.ptx has definition none, must have .entry \
+         decode_f32_d32_h1\\u{1b}[2J"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_a_ptx_file_is_refused() {
+    let (folder, input) = sample("sets-pipe", "f16");
+    let dir = folder.path("set");
+    run(&["ptx", "export", &dir]).success();
+    let file = Path::new(&dir).join("f16_d64.ptx");
+    std::fs::remove_file(&file).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.unwrap().success());
+    let options = ["--device", "emulator", "--ptx-set", &dir];
+    assert_eq!(
+        decode(&folder, &input, &options).failure(),
+        format!(
+            "ptx: cannot read {}: it is not a regular file",
+            file.display()
+        )
+    );
+}
+
+#[test]
 fn sets_that_are_not_there_are_refused() {
     let (folder, input) = sample("sets-missing", "f16");
     let run = decode(
