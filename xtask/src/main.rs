@@ -10,6 +10,8 @@ mod ptxas;
 mod recipes;
 mod sass;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Developer commands of the paged-attention workspace.
@@ -40,8 +42,19 @@ enum Command {
     Ci,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Neither a backtrace nor a list: most errors are about what was asked for or is missing.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Ptx(args) => ptx::run(&args),
         Command::Ptxas(args) => ptxas::run(&args),
         Command::Sass(args) => sass::run(&args),

@@ -91,7 +91,7 @@ fn twin(module: &Module) -> Result<String> {
 }
 
 /// Compares a rebuild with the committed set: every byte if the compiler is the manifest's, else
-/// the entries and their parameters.
+/// the entries and their parameters. Likewise the twin.
 fn check(set: &Set, twin_path: &Path, twin: &str, compiler: &str) -> Result<()> {
     let dir = Place::DEFAULT.folder();
     let read = |path: &Path| {
@@ -119,11 +119,12 @@ fn check(set: &Set, twin_path: &Path, twin: &str, compiler: &str) -> Result<()> 
             names(&committed) == names(&rebuilt),
             "entries or parameters of host-crate/ptx/manifest.json differ from a rebuild; run `cargo xtask ptx`"
         );
-        for (name, text) in set.ptx() {
-            let old = read(&dir.join(name))?;
+        let shipped = set.ptx().map(|(name, text)| (dir.join(name), text));
+        for (path, text) in shipped.chain([(twin_path.into(), twin)]) {
             ensure!(
-                split::signatures(&old) == split::signatures(text),
-                "entries or parameters of host-crate/ptx/{name} differ from a rebuild; run `cargo xtask ptx`"
+                split::signatures(&read(&path)?) == split::signatures(text),
+                "entries or parameters of {} differ from a rebuild; run `cargo xtask ptx`",
+                path.strip_prefix(root()).unwrap_or(&path).display()
             );
         }
         println!("entries and parameters agree");
@@ -160,6 +161,55 @@ mod tests {
             source_hash::of_kernel_crate().unwrap(),
             "kernel-crate changed since the PTX was built; run `cargo xtask ptx`"
         );
+    }
+
+    /// A rebuild by another compiler, as if it had given the committed bytes but for `change`.
+    fn checked_with_another_compiler(change: impl Fn(&str, String) -> String) -> Result<()> {
+        let read = |path: PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            (name.clone(), change(&name, text))
+        };
+        let twin_path = root().join("cli/ptx").join(TWIN);
+        let files = fs::read_dir(Place::DEFAULT.folder()).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let set = Set {
+            files: files.filter(|path| path.is_file()).map(read).collect(),
+        };
+        check(
+            &set,
+            &twin_path,
+            &read(twin_path.clone()).1,
+            "another rustc",
+        )
+    }
+
+    #[test]
+    fn another_compilers_entries_and_parameters_must_be_the_same_those_of_the_twin_too() {
+        let comment = |name: &str, text| match name {
+            "manifest.json" => text,
+            _ => format!("// by another compiler\n{text}"),
+        };
+        checked_with_another_compiler(comment).unwrap();
+        for file in ["f16_d64.ptx", "cache.ptx", TWIN] {
+            let shorter = |name: &str, text: String| match name == file {
+                true => text.replace("_param_0[", "_param_0[1"),
+                false => text,
+            };
+            let error = checked_with_another_compiler(shorter).unwrap_err();
+            let folder = if file == TWIN {
+                "cli/ptx"
+            } else {
+                "host-crate/ptx"
+            };
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "entries or parameters of {folder}/{file} differ from a rebuild; run `cargo \
+                     xtask ptx`"
+                )
+            );
+        }
     }
 
     #[test]
