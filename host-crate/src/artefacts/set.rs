@@ -308,13 +308,13 @@ fn check_abi(entry: &ManifestEntry) -> Result<(), Error> {
 }
 
 fn check_text(entry: &ManifestEntry, header: &Header<'_>) -> Result<(), Error> {
-    let or_none = |word| if word == "" { "none" } else { word };
     for (property, found, expected) in [
         ("ptx_version", header.version, &entry.ptx_version),
         ("target", header.target, &entry.target),
     ] {
         if found != expected {
-            return Err(mismatch(entry, property, or_none(found), expected));
+            let found = if found.is_empty() { "none" } else { found };
+            return Err(mismatch(entry, property, found, expected));
         }
     }
     if !header.entries.contains(entry.symbol.as_str()) {
