@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use paged_attention::DType;
 use paged_attention::kernels::variants::{CacheKind, DECODE, MERGE};
 
-use crate::backend::{Ptx, ptx};
+use crate::backend::{Ptx, sets};
 use crate::batch::Batch;
 use crate::case::Case;
 use crate::compare::close_to_exact;
@@ -38,38 +38,32 @@ fn run(ptx: &Ptx, dtype: DType, head_dim: usize) -> BTreeSet<&'static str> {
     entries
 }
 
-/// Modules of a set of PTX and of a storage type; a test per head size.
+/// A test per storage type and head size, for each set.
 macro_rules! entries {
-    ($($module:ident $dtype:ident [$($test:ident $head_dim:literal),* $(,)?];)*) => {
-        mod ptx_default {
-            $(mod $module {
-                $(#[test]
-                fn $test() {
-                    let ptx = crate::backend::ptx();
-                    crate::entries::all_run(ptx, paged_attention::DType::$dtype, $head_dim);
-                })*
-            })*
-        }
+    ($($dtype:ident [$($test:ident $head_dim:literal),* $(,)?];)*) => {
+        $($(fn $test(ptx: &Ptx) {
+            all_run(ptx, DType::$dtype, $head_dim);
+        })*)*
 
-        #[cfg(feature = "rust-cuda-ptx")]
-        mod ptx_rust_cuda {
-            $(mod $module {
-                $(#[test]
-                fn $test() {
-                    let ptx = crate::backend::Set::RustCuda.ptx();
-                    crate::entries::all_run(ptx, paged_attention::DType::$dtype, $head_dim);
-                })*
-            })*
-        }
+        sets!($($($test,)*)* the_other_tests_cover_every_entry);
 
         const RUN: &[(DType, u32)] = &[$($((DType::$dtype, $head_dim),)*)*];
     };
 }
 
 entries! {
-    f32 F32 [d32 32, d64 64, d80 80, d96 96, d112 112, d120 120, d128 128, d160 160, d192 192, d256 256];
-    f16 F16 [d32 32, d64 64, d80 80, d96 96, d112 112, d120 120, d128 128, d160 160, d192 192, d256 256];
-    bf16 Bf16 [d32 32, d64 64, d80 80, d96 96, d112 112, d120 120, d128 128, d160 160, d192 192, d256 256];
+    F32 [
+        f32_d32 32, f32_d64 64, f32_d80 80, f32_d96 96, f32_d112 112,
+        f32_d120 120, f32_d128 128, f32_d160 160, f32_d192 192, f32_d256 256,
+    ];
+    F16 [
+        f16_d32 32, f16_d64 64, f16_d80 80, f16_d96 96, f16_d112 112,
+        f16_d120 120, f16_d128 128, f16_d160 160, f16_d192 192, f16_d256 256,
+    ];
+    Bf16 [
+        bf16_d32 32, bf16_d64 64, bf16_d80 80, bf16_d96 96, bf16_d112 112,
+        bf16_d120 120, bf16_d128 128, bf16_d160 160, bf16_d192 192, bf16_d256 256,
+    ];
 }
 
 #[track_caller]
@@ -94,18 +88,7 @@ fn of_table(dtype: DType, head_dim: u32) -> BTreeSet<&'static str> {
         .collect()
 }
 
-#[test]
-fn the_tests_above_cover_every_entry_of_the_default_set() {
-    covers(ptx());
-}
-
-#[cfg(feature = "rust-cuda-ptx")]
-#[test]
-fn the_tests_above_cover_every_entry_of_the_rust_cuda_set() {
-    covers(crate::backend::Set::RustCuda.ptx());
-}
-
-fn covers(ptx: &Ptx) {
+fn the_other_tests_cover_every_entry(ptx: &Ptx) {
     let run: BTreeSet<&str> = RUN
         .iter()
         .flat_map(|&(dtype, d)| of_table(dtype, d))

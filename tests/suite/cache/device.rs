@@ -1,6 +1,7 @@
 //! What only a CUDA device can show of the operations: other contexts, captured graphs, raw addresses,
 //! and buffers that do not fit.
 
+use cust::stream::Stream;
 use paged_attention::cuda::{
     CudaBackend, CudaCacheMut, CudaRows, CudaRowsMut, CudaSlots, CudaTable,
 };
@@ -18,22 +19,33 @@ use crate::backend::cuda::{cuda, put, stream};
 use crate::cuda::graph::Graph;
 use crate::cuda::{other_context, within};
 
-/// A cache of 6 blocks and rows for 5 tokens.
-pub(super) fn world() -> (World, [Place; 2], [Place; 2]) {
+/// Caches of 6 blocks and rows for 5 tokens, K's and V's, on the host and on the device.
+pub(super) fn set_up() -> (World, CacheSizes, Buffers<u16>, [Place; 2], [Place; 2]) {
+    cuda().enter();
     let mut world = World::new(&CacheCase::new(DTYPES[1], 6, 4));
     let (caches, rows) = (world.caches(false), world.rows(5));
-    (world, caches, rows)
+    let (sizes, buffers) = (world.case.sizes(), Buffers::upload(&world));
+    (world, sizes, buffers, caches, rows)
+}
+
+/// Waits for a stream, and compares every byte with `expected`.
+#[track_caller]
+pub(super) fn holds(
+    stream: &Stream,
+    buffers: &Buffers<u16>,
+    world: &mut World,
+    expected: &[Vec<u8>],
+) {
+    stream.synchronize().unwrap();
+    buffers.download(world);
+    world.same(expected).unwrap();
 }
 
 #[test]
 fn a_captured_write_serves_other_slots_and_fewer() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
-    let sizes = world.case.sizes();
-    let buffers = Buffers::<u16>::upload(&world);
-    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
-    let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+    let (mut world, sizes, buffers, caches, rows) = set_up();
+    let (from, mut to) = (buffers.slices(&rows), buffers.slices(&caches));
     let mut slots = backend.slots(&sizes, 5).unwrap();
     slots.set(&[-1; 5]).unwrap();
     backend.prepare_cache().unwrap();
@@ -42,11 +54,8 @@ fn a_captured_write_serves_other_slots_and_fewer() {
         let written = backend.reshape_and_cache(
             &stream,
             &sizes,
-            [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])],
-            [
-                buffers.cache_mut(&mut k_cache, &caches[0]),
-                buffers.cache_mut(&mut v_cache, &caches[1]),
-            ],
+            buffers.rows(&from, &rows),
+            buffers.caches_mut(&mut to, &caches),
             &slots,
         );
         written.unwrap();
@@ -67,12 +76,9 @@ fn a_captured_write_serves_other_slots_and_fewer() {
 
 #[test]
 fn raw_launches_give_the_bytes_of_the_safe_interface() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
+    let (mut world, sizes, buffers, caches, rows) = set_up();
     let case = world.case.clone();
-    let sizes = case.sizes();
-    let buffers = Buffers::<u16>::upload(&world);
     let address = |place: &Place| buffers.slice(place).as_device_ptr().as_raw();
     let device_cache = |place: &Place| DeviceCache {
         address: address(place),
@@ -95,9 +101,7 @@ fn raw_launches_give_the_bytes_of_the_safe_interface() {
         // SAFETY: the stream and all buffers are live until it has been waited for; the addresses
         // reach as far as the case says, and the integers have been checked.
         unsafe { backend.launch_cache(stream.as_inner(), &launch) }.unwrap();
-        stream.synchronize().unwrap();
-        buffers.download(&mut world);
-        world.same(&expected).unwrap();
+        holds(&stream, &buffers, &mut world, &expected);
     };
     let slots = [3, -1, 7];
     let mapping = put(&slots);
@@ -159,22 +163,15 @@ enum Change<'a> {
 /// How a call with one wrong argument is refused; no byte has changed.
 #[track_caller]
 fn refused_write(change: Change<'_>) -> String {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
+    let (mut world, mut sizes, buffers, caches, rows) = set_up();
     let before = world.buffers.clone();
-    let buffers = Buffers::<u16>::upload(&world);
-    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
-    let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+    let (from, mut to) = (buffers.slices(&rows), buffers.slices(&caches));
     let stream = stream();
-    let mut sizes = world.case.sizes();
     let mut slots = backend.slots(&sizes, 4).unwrap();
     slots.set(&[0, 1, 2, 3]).unwrap();
-    let mut from = [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])];
-    let mut to = [
-        buffers.cache_mut(&mut k_cache, &caches[0]),
-        buffers.cache_mut(&mut v_cache, &caches[1]),
-    ];
+    let mut from = buffers.rows(&from, &rows);
+    let mut to = buffers.caches_mut(&mut to, &caches);
     match change {
         Change::Sizes(changed) => sizes = changed,
         Change::K(rows) => from[0] = rows,
@@ -185,9 +182,7 @@ fn refused_write(change: Change<'_>) -> String {
     }
     let error = backend.reshape_and_cache(&stream, &sizes, from, to, &slots);
     let error = error.expect_err("must be refused");
-    stream.synchronize().unwrap();
-    buffers.download(&mut world);
-    world.same(&before).unwrap();
+    holds(&stream, &buffers, &mut world, &before);
     error.to_string()
 }
 
@@ -313,11 +308,8 @@ fn room_for_more_than_a_launch_takes_is_refused_before_it_is_looked_for() {
 #[test]
 fn the_same_memory_as_keys_and_as_values_is_refused_where_it_is_written_and_fine_where_it_is_read()
 {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
-    let buffers = Buffers::<u16>::upload(&world);
-    let sizes = world.case.sizes();
+    let (mut world, sizes, buffers, caches, rows) = set_up();
     let address = |place: &Place| buffers.slice(place).as_device_ptr().as_raw();
     let refusal = |op, [argument, other]: [&str; 2], place| Error::TensorsOverlap {
         op,
@@ -326,10 +318,9 @@ fn the_same_memory_as_keys_and_as_values_is_refused_where_it_is_written_and_fine
         other: other.into(),
         other_address: address(place),
     };
-    let same = [&caches[0]; 2];
-    let mut slices = same.map(|place| buffers.slice(place));
-    let [k, v] = &mut slices;
-    let mut views = [buffers.cache_mut(k, same[0]), buffers.cache_mut(v, same[1])];
+    let same = [caches[0].clone(), caches[0].clone()];
+    let mut slices = buffers.slices(&same);
+    let mut views = buffers.caches_mut(&mut slices, &same);
     let table = backend.cache_table(&views).unwrap();
     let mut pairs = backend.pairs(&sizes, 1).unwrap();
     pairs.set(&[[0, 5]]).unwrap();
@@ -338,10 +329,10 @@ fn the_same_memory_as_keys_and_as_values_is_refused_where_it_is_written_and_fine
     let names = ["caches[1]", "caches[0]"];
     assert_eq!(copied, Err(refusal(Op::CopyBlocks, names, &caches[0])));
 
-    let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
     let mut slots = backend.slots(&sizes, 1).unwrap();
     slots.set(&[7]).unwrap();
-    let from = [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])];
+    let from = buffers.slices(&rows);
+    let from = buffers.rows(&from, &rows);
     let written = backend.reshape_and_cache(&stream, &sizes, from, views, &slots);
     let names = ["v_cache", "k_cache"];
     assert_eq!(
@@ -358,63 +349,47 @@ fn the_same_memory_as_keys_and_as_values_is_refused_where_it_is_written_and_fine
     let entries = put(&blocks.entries);
     let mut lengths = backend.lengths(1).unwrap();
     lengths.set(&[3]).unwrap();
-    let gather = |to: [&Place; 2]| {
-        let [k_cache, v_cache] = &slices;
-        let [mut k, mut v] = to.map(|place| buffers.slice(place));
+    let gather = |to: &[Place; 2]| {
+        let (from, mut to) = (buffers.slices(&same), buffers.slices(to));
         backend.gather_cache(
             &stream,
             &sizes,
-            [
-                buffers.cache(k_cache, same[0]),
-                buffers.cache(v_cache, same[1]),
-            ],
+            buffers.caches(&from, &same),
             (&CudaTable::new(&*entries, 1, 1), &lengths),
-            [&mut k, &mut v].map(|rows| CudaRowsMut::contiguous(rows, 3, 2, 64)),
+            to.each_mut()
+                .map(|rows| CudaRowsMut::contiguous(rows, 3, 2, 64)),
         )
     };
     let expected = refusal(Op::GatherCache, ["v", "k"], &rows[1]);
-    assert_eq!(gather([&rows[1]; 2]), Err(expected));
-    stream.synchronize().unwrap();
+    assert_eq!(gather(&[rows[1].clone(), rows[1].clone()]), Err(expected));
     let before = world.buffers.clone();
-    buffers.download(&mut world);
-    world.same(&before).unwrap();
+    holds(&stream, &buffers, &mut world, &before);
 
-    gather([&rows[0], &rows[1]]).unwrap();
+    gather(&rows).unwrap();
     let call = Call::Gather {
-        caches: &[caches[0].clone(), caches[0].clone()],
+        caches: &same,
         table: &blocks,
         lens: &[3],
         rows: &rows,
     };
     let expected = world.after(&call);
-    stream.synchronize().unwrap();
-    buffers.download(&mut world);
-    world.same(&expected).unwrap();
+    holds(&stream, &buffers, &mut world, &expected);
 }
 
 #[test]
 fn caches_that_are_not_the_tables_are_refused() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, _) = world();
+    let (mut world, sizes, buffers, caches, _) = set_up();
     let before = world.buffers.clone();
-    let buffers = Buffers::<u16>::upload(&world);
-    let sizes = world.case.sizes();
-    let mut slices = caches.each_ref().map(|place| buffers.slice(place));
-    let [k, v] = &mut slices;
-    let mut views = [
-        buffers.cache_mut(k, &caches[0]),
-        buffers.cache_mut(v, &caches[1]),
-    ];
+    let mut slices = buffers.slices(&caches);
+    let mut views = buffers.caches_mut(&mut slices, &caches);
     let table = backend.cache_table(&views).unwrap();
     let mut pairs = backend.pairs(&sizes, 1).unwrap();
     pairs.set(&[[0, 5]]).unwrap();
     let stream = stream();
     let mut refused = |views: &mut [CudaCacheMut<'_>]| {
         let copied = backend.copy_blocks(&stream, &sizes, views, &table, &pairs);
-        stream.synchronize().unwrap();
-        buffers.download(&mut world);
-        world.same(&before).unwrap();
+        holds(&stream, &buffers, &mut world, &before);
         copied.unwrap_err()
     };
     assert_eq!(
@@ -456,14 +431,10 @@ fn caches_that_are_not_the_tables_are_refused() {
 /// The table is on the device alone: its shape is known, its entries are not looked at.
 #[test]
 fn gathers_that_do_not_fit_are_refused() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
+    let (mut world, sizes, buffers, caches, rows) = set_up();
     let before = world.buffers.clone();
-    let buffers = Buffers::<u16>::upload(&world);
-    let sizes = world.case.sizes();
-    let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-    let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+    let (from, mut to) = (buffers.slices(&caches), buffers.slices(&rows));
     let table = put(&[0, 1, 2, 3]);
     let stream = stream();
     let mut lengths = backend.lengths(2).unwrap();
@@ -472,17 +443,12 @@ fn gathers_that_do_not_fit_are_refused() {
         let gathered = backend.gather_cache(
             &stream,
             &sizes,
-            [
-                buffers.cache(&k_cache, &caches[0]),
-                buffers.cache(&v_cache, &caches[1]),
-            ],
+            buffers.caches(&from, &caches),
             (&CudaTable::new(&*table, 2, columns), &lengths),
-            [&mut k, &mut v]
+            to.each_mut()
                 .map(|rows_of| CudaRowsMut::with_strides(rows_of, rows, 2, 64, token_stride, 64)),
         );
-        stream.synchronize().unwrap();
-        buffers.download(&mut world);
-        world.same(&before).unwrap();
+        holds(&stream, &buffers, &mut world, &before);
         gathered.unwrap_err().to_string()
     };
     assert_eq!(
@@ -533,8 +499,7 @@ fn streams_buffers_and_integers_of_another_context_are_refused() {
     slots.set(&[0, 1]).unwrap();
     assert_eq!(refused_write(Change::Slots(slots)), foreign("slot_mapping"));
     // A back end of the other context has nothing to do with this thread's context.
-    cuda().enter();
-    let (mut world, caches, rows) = world();
+    let (mut world, _, _, caches, rows) = set_up();
     let call = Call::Write {
         rows: &rows,
         caches: &caches,

@@ -46,30 +46,6 @@ impl<B: DeviceCopy + Raw> Buffers<B> {
         self.buffers[place.buffer].index(elements(&self.case, place))
     }
 
-    pub fn rows<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaRows<'a> {
-        let (heads, d) = (self.case.heads, self.case.head_dim);
-        let (tokens, token, head) = row_strides(&self.case, place);
-        CudaRows::with_strides(slice, tokens, heads, d, token, head)
-    }
-
-    pub fn rows_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaRowsMut<'a> {
-        let (heads, d) = (self.case.heads, self.case.head_dim);
-        let (tokens, token, head) = row_strides(&self.case, place);
-        CudaRowsMut::with_strides(slice, tokens, heads, d, token, head)
-    }
-
-    pub fn cache<'a>(&self, slice: &'a DeviceSlice<B>, place: &Place) -> CudaCache<'a> {
-        let CacheCase {
-            num_blocks,
-            block_size,
-            heads,
-            head_dim,
-            ..
-        } = self.case;
-        let strides = cache_strides(&self.case, place);
-        CudaCache::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
-    }
-
     pub fn cache_mut<'a>(&self, slice: &'a mut DeviceSlice<B>, place: &Place) -> CudaCacheMut<'a> {
         let CacheCase {
             num_blocks,
@@ -80,6 +56,69 @@ impl<B: DeviceCopy + Raw> Buffers<B> {
         } = self.case;
         let strides = cache_strides(&self.case, place);
         CudaCacheMut::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
+    }
+}
+
+/// Views of K and V: two slices with their places.
+fn both<S, V>([k, v]: [S; 2], places: &[Place; 2], view: impl Fn(S, &Place) -> V) -> [V; 2] {
+    [view(k, &places[0]), view(v, &places[1])]
+}
+
+impl<B: DeviceCopy + Raw> Buffers<B> {
+    pub fn slices(&self, places: &[Place; 2]) -> [DeviceSlice<B>; 2] {
+        places.each_ref().map(|place| self.slice(place))
+    }
+
+    pub fn rows<'a>(
+        &self,
+        slices: &'a [DeviceSlice<B>; 2],
+        places: &[Place; 2],
+    ) -> [CudaRows<'a>; 2] {
+        let (heads, d) = (self.case.heads, self.case.head_dim);
+        both(slices.each_ref(), places, |slice, place| {
+            let (tokens, token, head) = row_strides(&self.case, place);
+            CudaRows::with_strides(slice, tokens, heads, d, token, head)
+        })
+    }
+
+    pub fn rows_mut<'a>(
+        &self,
+        slices: &'a mut [DeviceSlice<B>; 2],
+        places: &[Place; 2],
+    ) -> [CudaRowsMut<'a>; 2] {
+        let (heads, d) = (self.case.heads, self.case.head_dim);
+        both(slices.each_mut(), places, |slice, place| {
+            let (tokens, token, head) = row_strides(&self.case, place);
+            CudaRowsMut::with_strides(slice, tokens, heads, d, token, head)
+        })
+    }
+
+    pub fn caches<'a>(
+        &self,
+        slices: &'a [DeviceSlice<B>; 2],
+        places: &[Place; 2],
+    ) -> [CudaCache<'a>; 2] {
+        let CacheCase {
+            num_blocks,
+            block_size,
+            heads,
+            head_dim,
+            ..
+        } = self.case;
+        both(slices.each_ref(), places, |slice, place| {
+            let strides = cache_strides(&self.case, place);
+            CudaCache::with_strides(slice, num_blocks, block_size, heads, head_dim, strides)
+        })
+    }
+
+    pub fn caches_mut<'a>(
+        &self,
+        slices: &'a mut [DeviceSlice<B>; 2],
+        places: &[Place; 2],
+    ) -> [CudaCacheMut<'a>; 2] {
+        both(slices.each_mut(), places, |slice, place| {
+            self.cache_mut(slice, place)
+        })
     }
 }
 
@@ -118,18 +157,14 @@ fn launch<B: DeviceCopy + Raw>(
             caches,
             slots,
         } => {
-            let [k, v] = rows.each_ref().map(|place| buffers.slice(place));
-            let [mut k_cache, mut v_cache] = caches.each_ref().map(|place| buffers.slice(place));
+            let (from, mut to) = (buffers.slices(rows), buffers.slices(caches));
             let mut mapping = backend.slots(&sizes, slots.len())?;
             mapping.set(slots)?;
             backend.reshape_and_cache(
                 stream,
                 &sizes,
-                [buffers.rows(&k, &rows[0]), buffers.rows(&v, &rows[1])],
-                [
-                    buffers.cache_mut(&mut k_cache, &caches[0]),
-                    buffers.cache_mut(&mut v_cache, &caches[1]),
-                ],
+                buffers.rows(&from, rows),
+                buffers.caches_mut(&mut to, caches),
                 &mapping,
             )
         }
@@ -152,8 +187,7 @@ fn launch<B: DeviceCopy + Raw>(
         } => {
             // The table is on the host, too, where it can be looked at.
             validate(&buffers.case, call)?;
-            let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-            let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+            let (from, mut to) = (buffers.slices(caches), buffers.slices(rows));
             let entries = put(&table.entries);
             let view = CudaTable::with_stride(&*entries, table.num_seqs, table.width, table.stride);
             let mut lengths = backend.lengths(lens.len())?;
@@ -161,15 +195,9 @@ fn launch<B: DeviceCopy + Raw>(
             backend.gather_cache(
                 stream,
                 &sizes,
-                [
-                    buffers.cache(&k_cache, &caches[0]),
-                    buffers.cache(&v_cache, &caches[1]),
-                ],
+                buffers.caches(&from, caches),
                 (&view, &lengths),
-                [
-                    buffers.rows_mut(&mut k, &rows[0]),
-                    buffers.rows_mut(&mut v, &rows[1]),
-                ],
+                buffers.rows_mut(&mut to, rows),
             )
         }
     }

@@ -3,7 +3,7 @@
 
 use paged_attention::cuda::{CudaBackend, CudaTable};
 
-use super::device::world;
+use super::device::{holds, set_up};
 use super::runner_cuda::Buffers;
 use super::world::{Call, Table, World};
 use crate::backend::cuda::{cuda, put, stream};
@@ -21,17 +21,10 @@ fn replay(graph: &Graph, world: &mut World, buffers: &Buffers<u16>, call: &Call<
 
 #[test]
 fn a_captured_copy_serves_other_pairs_and_no_other_number() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, _) = world();
-    let sizes = world.case.sizes();
-    let buffers = Buffers::<u16>::upload(&world);
-    let mut slices = caches.each_ref().map(|place| buffers.slice(place));
-    let [k, v] = &mut slices;
-    let mut views = [
-        buffers.cache_mut(k, &caches[0]),
-        buffers.cache_mut(v, &caches[1]),
-    ];
+    let (mut world, sizes, buffers, caches, _) = set_up();
+    let mut slices = buffers.slices(&caches);
+    let mut views = buffers.caches_mut(&mut slices, &caches);
     let table = backend.cache_table(&views).unwrap();
     let mut pairs = backend.pairs(&sizes, 3).unwrap();
     // What runs at once binds nothing.
@@ -78,13 +71,9 @@ fn table() -> Table {
 
 #[test]
 fn a_captured_gather_serves_fewer_and_shorter_sequences_and_no_others() {
-    cuda().enter();
     let backend = &cuda().backend;
-    let (mut world, caches, rows) = world();
-    let sizes = world.case.sizes();
-    let buffers = Buffers::<u16>::upload(&world);
-    let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-    let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+    let (mut world, sizes, buffers, caches, rows) = set_up();
+    let (from, mut to) = (buffers.slices(&caches), buffers.slices(&rows));
     let table = table();
     let entries = put(&table.entries);
     let mut lengths = backend.lengths(3).unwrap();
@@ -95,15 +84,9 @@ fn a_captured_gather_serves_fewer_and_shorter_sequences_and_no_others() {
         let gathered = backend.gather_cache(
             &stream,
             &sizes,
-            [
-                buffers.cache(&k_cache, &caches[0]),
-                buffers.cache(&v_cache, &caches[1]),
-            ],
+            buffers.caches(&from, &caches),
             (&CudaTable::new(&*entries, 2, 1), &lengths),
-            [
-                buffers.rows_mut(&mut k, &rows[0]),
-                buffers.rows_mut(&mut v, &rows[1]),
-            ],
+            buffers.rows_mut(&mut to, &rows),
         );
         gathered.unwrap();
     });
@@ -139,16 +122,10 @@ fn pairs_addresses_and_lengths_of_another_context_are_refused() {
         // SAFETY: the context is live, and outlives the back end.
         unsafe { CudaBackend::from_raw_context(crate::cuda::handle()) }.unwrap()
     });
-    let (mut world, caches, rows) = world();
+    let (mut world, sizes, buffers, caches, rows) = set_up();
     let before = world.buffers.clone();
-    let sizes = world.case.sizes();
-    let buffers = Buffers::<u16>::upload(&world);
-    let mut slices = caches.each_ref().map(|place| buffers.slice(place));
-    let [k, v] = &mut slices;
-    let mut views = [
-        buffers.cache_mut(k, &caches[0]),
-        buffers.cache_mut(v, &caches[1]),
-    ];
+    let mut slices = buffers.slices(&caches);
+    let mut views = buffers.caches_mut(&mut slices, &caches);
     let [pairs, foreign_pairs] = [backend, &theirs].map(|backend| {
         let mut pairs = backend.pairs(&sizes, 1).unwrap();
         pairs.set(&[[0, 5]]).unwrap();
@@ -166,29 +143,20 @@ fn pairs_addresses_and_lengths_of_another_context_are_refused() {
         let copied = backend.copy_blocks(&stream, &sizes, &mut views, table, pairs);
         assert_eq!(copied.unwrap_err().to_string(), refusal(argument));
     }
-    let [k_cache, v_cache] = caches.each_ref().map(|place| buffers.slice(place));
-    let [mut k, mut v] = rows.each_ref().map(|place| buffers.slice(place));
+    let (from, mut to) = (buffers.slices(&caches), buffers.slices(&rows));
     let entries = put(&table().entries);
     let mut lengths = theirs.lengths(2).unwrap();
     lengths.set(&[2, 3]).unwrap();
     let gathered = backend.gather_cache(
         &stream,
         &sizes,
-        [
-            buffers.cache(&k_cache, &caches[0]),
-            buffers.cache(&v_cache, &caches[1]),
-        ],
+        buffers.caches(&from, &caches),
         (&CudaTable::new(&*entries, 2, 1), &lengths),
-        [
-            buffers.rows_mut(&mut k, &rows[0]),
-            buffers.rows_mut(&mut v, &rows[1]),
-        ],
+        buffers.rows_mut(&mut to, &rows),
     );
     let error = gathered.unwrap_err().to_string();
     assert_eq!(error, refusal("gather_cache: seq_lens"));
-    stream.synchronize().unwrap();
-    buffers.download(&mut world);
-    world.same(&before).unwrap();
+    holds(&stream, &buffers, &mut world, &before);
     // What belongs to the context ends before it.
     drop((tables, foreign_pairs, lengths, theirs));
 }
