@@ -5,11 +5,11 @@ use std::mem::transmute_copy;
 use half::{bf16, f16};
 
 use super::micro::Columns;
-use super::prefetch::Prefetch;
+use super::prefetch::Lines;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
 use super::simd::{Portable, Simd};
-use super::tile::{self, Heads, MaxSum, Tile};
+use super::tile::{self, Heads, Tile};
 use crate::{DType, Element};
 
 /// An instruction set that the CPU back end has kernels for. Results may differ in the last bits
@@ -82,7 +82,7 @@ impl InstructionSet {
 }
 
 /// See [`super::tile::step`].
-type Step<T> = unsafe fn(&Tile<T>, &Heads, &Columns, &mut [MaxSum], &mut Prefetch<'_, T>);
+type Step<T> = unsafe fn(&Tile<T>, &Heads, &Columns, &mut Lines<'_, T>, &mut Lines<'_, T>);
 
 /// What an item needs of an instruction set.
 #[derive(Clone, Copy)]
@@ -91,10 +91,8 @@ pub(crate) struct Kernel<T> {
     pub lanes: usize,
     /// One step.
     pub step: Step<T>,
-    /// Asks for a line of each page.
-    pub translate: unsafe fn(&Prefetch<'_, T>),
-    /// Asks for all rows that are left.
-    pub prefetch: unsafe fn(&mut Prefetch<'_, T>),
+    /// Asks for lines.
+    pub ask: unsafe fn(&mut Lines<'_, T>, usize),
 }
 
 /// The kernels of one storage type and set. Not generic, so that they are compiled once, in this
@@ -106,7 +104,7 @@ macro_rules! kernels {
             use super::*;
 
             pub(super) const KERNEL: Kernel<$element> =
-                Kernel { lanes: <$simd>::LANES, step, translate, prefetch };
+                Kernel { lanes: <$simd>::LANES, step, ask };
 
             /// # Safety
             /// As for [`tile::step`].
@@ -115,33 +113,19 @@ macro_rules! kernels {
                 tile: &Tile<$element>,
                 heads: &Heads,
                 columns: &Columns,
-                states: &mut [MaxSum],
-                prefetch: &mut Prefetch<'_, $element>,
+                early: &mut Lines<'_, $element>,
+                late: &mut Lines<'_, $element>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { tile::step::<$simd, $element>(tile, heads, columns, states, prefetch) }
+                unsafe { tile::step::<$simd, $element>(tile, heads, columns, early, late) }
             }
 
             /// # Safety
-            /// As for [`super::super::prefetch::Rows::pages`].
+            /// As for [`Lines::ask`].
             #[$attribute]
-            unsafe fn translate(rows: &Prefetch<'_, $element>) {
+            unsafe fn ask(lines: &mut Lines<'_, $element>, count: usize) {
                 // SAFETY: the caller's promise.
-                unsafe {
-                    rows.k.pages::<$simd>();
-                    rows.v.pages::<$simd>();
-                }
-            }
-
-            /// # Safety
-            /// As for [`super::super::prefetch::Rows::lines`].
-            #[$attribute]
-            unsafe fn prefetch(rows: &mut Prefetch<'_, $element>) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    rows.k.lines::<$simd>(usize::MAX);
-                    rows.v.lines::<$simd>(usize::MAX);
-                }
+                unsafe { lines.ask::<$simd>(count) }
             }
         }
     )* };

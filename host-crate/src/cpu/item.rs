@@ -9,10 +9,10 @@ use super::FOLD_TOKENS;
 use super::convert::{round, widen};
 use super::isa::Kernel;
 use super::micro::Columns;
-use super::prefetch::{Prefetch, Stretch};
-use super::scratch::{Layout, Scratch, group_len};
+use super::prefetch::{Lines, Stretch};
+use super::scratch::{Layout, Scratch};
 use super::source::Source;
-use super::tile::{Heads, QUAD, Tile};
+use super::tile::{Heads, Tile};
 use crate::Element;
 
 /// What all items of a call share. Pointers are those of validated views.
@@ -63,17 +63,6 @@ impl<T: Element, Src: Source<T>> Job<'_, T, Src> {
         self.seq_lens[seq] as usize
     }
 
-    /// The rows of `heads` kv heads from `first` on.
-    fn prefetch<'a>(&self, tile: &'a Tile<T>, first: usize, heads: usize) -> Prefetch<'a, T> {
-        let (k, v) = self.source.head_strides();
-        let stretch = |stride| Stretch {
-            offset: first * stride,
-            stride,
-            heads,
-        };
-        Prefetch::new(tile, stretch(k), stretch(v), self.head_dim)
-    }
-
     /// Splits of a sequence that hold a token.
     pub(crate) fn live_splits(&self, seq: usize) -> usize {
         self.len(seq).div_ceil(self.split_tokens)
@@ -96,16 +85,8 @@ where
     let first_q = item.first_head * job.group;
     let rows = item.heads * job.group;
     let mut layout = scratch.prepare(rows, job.group, job.head_dim, &columns);
-    let mut tiles = [Tile::EMPTY, Tile::EMPTY];
-    // SAFETY: q is a validated view, `layout` holds `rows` rows; `begin..end` are live tokens.
+    // SAFETY: q is a validated view and `layout` holds `rows` rows; `begin..end` are live tokens.
     unsafe {
-        if begin < end {
-            // The first step has none before it that could ask for its rows.
-            job.source
-                .rows(item.seq, begin, job.tile.min(end - begin), &mut tiles[0]);
-            let mut first = job.prefetch(&tiles[0], item.first_head, 1);
-            (job.kernel.prefetch)(&mut first);
-        }
         for r in 0..rows {
             let at = item.seq * job.q_strides.0 + (first_q + r) * job.q_strides.1;
             widen(
@@ -117,113 +98,89 @@ where
             }
             layout.set_q(r);
         }
-        let folds = begin + FOLD_TOKENS < end;
-        let mut start = begin;
-        while start < end {
-            let stop = (start + FOLD_TOKENS).min(end);
-            run_chain(
-                job,
-                item,
-                start..stop,
-                end,
-                &columns,
-                &mut tiles,
-                &mut layout,
-            );
-            if folds {
-                layout.fold();
-            }
-            start = stop;
-        }
-        if folds {
-            layout.take_total();
-        }
+        attend(job, item, begin..end, &columns, &mut layout);
         finish(job, item, first_q, &mut layout);
     }
 }
 
-/// Attends to `tokens`, in one chain of additions. `tiles[0]` holds the first tile; on return it
-/// holds the one that follows `tokens`, if `end` allows.
+/// Attends to `tokens`, in chains of additions of [`FOLD_TOKENS`].
 ///
 /// # Safety
-/// As for [`run_item`]; `tokens` and those up to `end` are live.
-unsafe fn run_chain<T, Src>(
+/// As for [`run_item`]; `tokens` are live.
+unsafe fn attend<T, Src>(
     job: &Job<'_, T, Src>,
     item: Item,
     tokens: Range<usize>,
-    end: usize,
     columns: &Columns,
-    tiles: &mut [Tile<T>; 2],
     layout: &mut Layout<'_>,
 ) where
     T: Element,
     Src: Source<T>,
 {
-    let tiles_per_pass = (tokens.end - tokens.start).div_ceil(job.tile);
-    let heads_per_pass = if job.source.heads_are_inner() {
-        item.heads
-    } else {
+    let (k, v) = job.source.head_strides();
+    let run = if job.source.heads_are_inner() {
         1
+    } else {
+        job.source.run()
     };
-    let passes = item.heads / heads_per_pass;
-    let quads = job.group.div_ceil(QUAD);
-    for step in 0..passes * tiles_per_pass {
-        let first_head = step / tiles_per_pass * heads_per_pass;
-        // The tile after this one: of this pass, of the next pass, or of the next chain.
-        let next = step + 1;
-        let (next_start, next_head) = if next < passes * tiles_per_pass {
-            let tile = next % tiles_per_pass;
-            (
-                tokens.start + tile * job.tile,
-                next / tiles_per_pass * heads_per_pass,
-            )
-        } else {
-            (tokens.end, 0)
-        };
-        let next_end = if next < passes * tiles_per_pass {
-            tokens.end
-        } else {
-            end
-        };
-        let [tile, next_tile] = tiles;
-        // SAFETY: `next_start..next_end` are live tokens of the sequence; the tiles hold rows of live
-        // tokens; `layout` holds rows and states of all the item's heads.
-        unsafe {
-            next_tile.len = 0;
-            if next_start < next_end {
-                let len = job.tile.min(next_end - next_start);
-                job.source.rows(item.seq, next_start, len, next_tile);
-            }
-            let next_head = item.first_head + next_head;
-            let mut prefetch = job.prefetch(next_tile, next_head, heads_per_pass);
-            // The rows of one head lie side by side, many to a page.
-            if heads_per_pass > 1 {
-                (job.kernel.translate)(&prefetch);
-            }
-            for head in first_head..first_head + heads_per_pass {
-                let (k_offset, v_offset) = offsets(job.source, item.first_head + head);
-                let first = head * group_len(job.group, columns);
-                let heads = Heads {
-                    q: layout.q[first..].as_ptr(),
-                    acc: layout.acc[first..].as_mut_ptr(),
-                    group: job.group,
-                    k_offset,
-                    v_offset,
-                };
-                let states = &mut layout.states[head * quads..][..quads];
-                (job.kernel.step)(tile, &heads, columns, states, &mut prefetch);
-            }
-            (job.kernel.prefetch)(&mut prefetch);
+    let heads = Heads {
+        q: layout.q.as_ptr(),
+        acc: layout.acc.as_mut_ptr(),
+        weights: layout.weights.as_mut_ptr(),
+        states: layout.states.as_mut_ptr(),
+        count: item.heads,
+        group: job.group,
+        k: (item.first_head * k, k),
+        v: (item.first_head * v, v),
+        run,
+    };
+    let stretch = |(offset, stride)| Stretch {
+        offset,
+        stride,
+        heads: item.heads,
+        head_dim: job.head_dim,
+        run,
+    };
+    let folds = tokens.len() > FOLD_TOKENS;
+    let mut tiles = [Tile::EMPTY, Tile::EMPTY];
+    // SAFETY: the tiles hold rows of live tokens; `layout` holds rows and states of all heads.
+    unsafe {
+        if !tokens.is_empty() {
+            let len = job.tile.min(tokens.len());
+            job.source.rows(item.seq, tokens.start, len, &mut tiles[0]);
         }
-        tiles.swap(0, 1);
+        let mut start = tokens.start;
+        while start < tokens.end {
+            let [tile, next] = &mut tiles;
+            let stop = start + tile.len;
+            next.len = 0;
+            if stop < tokens.end {
+                let len = job.tile.min(tokens.end - stop);
+                job.source.rows(item.seq, stop, len, next);
+            }
+            let (mut early, mut late) = if job.group == 1 {
+                (
+                    Lines::beside(stretch(heads.k)),
+                    Lines::beside(stretch(heads.v)),
+                )
+            } else {
+                (
+                    Lines::new(&tile.v[..tile.len], stretch(heads.v)),
+                    Lines::new(&next.k[..next.len], stretch(heads.k)),
+                )
+            };
+            (job.kernel.step)(tile, &heads, columns, &mut early, &mut late);
+            (job.kernel.ask)(&mut late, usize::MAX);
+            if folds && ((stop - tokens.start).is_multiple_of(FOLD_TOKENS) || stop == tokens.end) {
+                layout.fold();
+            }
+            tiles.swap(0, 1);
+            start = stop;
+        }
+        if folds {
+            layout.take_total();
+        }
     }
-}
-
-/// Elements from a row of kv head 0 to that of `head`, of keys and of values.
-#[inline(always)]
-fn offsets<T, Src: Source<T>>(source: &Src, head: usize) -> (usize, usize) {
-    let (k, v) = source.head_strides();
-    (head * k, head * v)
 }
 
 /// Writes the rows of an item: the output where the sequence has no other split, else its part.

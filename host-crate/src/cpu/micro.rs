@@ -9,8 +9,7 @@
     reason = "register tiles are indexed by head and column"
 )]
 
-use super::TILE;
-use super::prefetch::{LINE, Rows};
+use super::prefetch::{LINE, Lines};
 use super::simd::{GRANULE, Simd, load, load_granule};
 use crate::Element;
 
@@ -49,12 +48,20 @@ impl Columns {
     }
 }
 
-/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P. Asks
-/// for `lines` lines before; a single head for as many as it passes over, on the way.
+/// How a single head reads the rows of keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// One after the other, not side by side.
+    pub in_turn: bool,
+    /// As in [`Lines`].
+    pub beside: usize,
+}
+
+/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P.
 ///
 /// # Safety
-/// The CPU has `S`. `q: [columns.vectors(), P, LANES]`; `rows[n] + offset` for n < N points to a row of keys;
-/// `out: [N, P]`.
+/// The CPU has `S`. `q: [columns.vectors(), P, LANES]`; `rows[n] + offset` for n < N points to a row
+/// of keys; `out: [N, P]`.
 #[inline(always)]
 pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize>(
     q: *const f32,
@@ -62,38 +69,44 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
     offset: usize,
     columns: &Columns,
     out: *mut f32,
-    (prefetch, lines): (&mut Rows<'_, T>, usize),
+    reading: Reading,
 ) where
     S: Simd,
     T: Element,
 {
     const { assert!((P == 1 && H == 1 && N.is_multiple_of(4)) || (P == 4 && H <= 4)) };
-    // Lines that `N` rows have per vector.
-    let per_column = N * S::LANES * size_of::<T>() / LINE;
     // SAFETY: the caller's promise; columns stay within a row.
     unsafe {
-        if P > 1 {
-            prefetch.lines::<S>(lines);
-        }
         let mut base = [std::ptr::null::<T>(); N];
         for n in 0..N {
             base[n] = (*rows.add(n)).add(offset);
         }
         let zero = S::splat(0.0);
         let mut sums = [[zero; H]; N];
-        for j in 0..columns.full {
-            if P == 1 {
-                prefetch.lines::<S>(per_column);
-            }
-            let at = j * S::LANES;
-            let mut k = [zero; N];
+        if P == 1 && reading.in_turn {
             for n in 0..N {
-                k[n] = load::<S, T>(base[n].add(at));
+                for j in 0..columns.full {
+                    let at = j * S::LANES;
+                    ask_beside::<S, T>(base[n], at, reading.beside);
+                    sums[n][0] = S::fma(
+                        load::<S, T>(base[n].add(at)),
+                        S::load(q.add(at)),
+                        sums[n][0],
+                    );
+                }
             }
-            for h in 0..H {
-                let q = S::load(q.add((j * P + h) * S::LANES));
+        } else {
+            for j in 0..columns.full {
+                let at = j * S::LANES;
+                let mut k = [zero; N];
                 for n in 0..N {
-                    sums[n][h] = S::fma(k[n], q, sums[n][h]);
+                    k[n] = load::<S, T>(base[n].add(at));
+                }
+                for h in 0..H {
+                    let q = S::load(q.add((j * P + h) * S::LANES));
+                    for n in 0..N {
+                        sums[n][h] = S::fma(k[n], q, sums[n][h]);
+                    }
                 }
             }
         }
@@ -122,6 +135,9 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
     }
 }
 
+/// Tokens between two requests for lines.
+const RUN: usize = 12;
+
 /// Adds the weighted values of `n` tokens to `W` vectors of columns of `H` heads:
 /// `acc[h] += Σ weights[t * P + h] · v[t]`. Asks on the way for as many lines as it passes over, if
 /// `sharers` calls share them.
@@ -137,60 +153,41 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
     offset: usize,
     granule: bool,
     acc: *mut f32,
-    (prefetch, sharers): (&mut Rows<'_, T>, usize),
+    (ahead, sharers): (&mut Lines<'_, T>, usize),
 ) where
     S: Simd,
     T: Element,
 {
     // SAFETY: the caller's promise.
     unsafe {
-        let zero = S::splat(0.0);
-        let mut sums = [[zero; W]; H];
+        let lines = (RUN.min(n) * W * S::LANES * size_of::<T>()).div_ceil(LINE * sharers);
+        ahead.ask::<S>(lines);
+        let mut sums = [[S::splat(0.0); W]; H];
         for h in 0..H {
             for w in 0..W {
                 sums[h][w] = S::load(acc.add((w * P + h) * S::LANES));
             }
         }
-        // A single head passes fast over the values, and asks for a few lines at a time.
-        let chunk = if P == 1 { 4 } else { TILE };
-        let lines = (chunk.min(n) * W * S::LANES * size_of::<T>()).div_ceil(LINE * sharers);
         let mut t = 0;
         while t < n {
-            prefetch.lines::<S>(lines);
-            for _ in 0..chunk.min(n - t) {
+            if t > 0 {
+                ahead.ask_or_owe::<S>(lines);
+            }
+            let stop = (t + RUN).min(n);
+            while t < stop {
                 let row = (*rows.add(t)).add(offset);
-                let mut v = [zero; W];
+                let mut v = [S::splat(0.0); W];
                 for w in 0..W {
+                    if P == 1 {
+                        ask_beside::<S, T>(row, w * S::LANES, ahead.beside);
+                    }
                     v[w] = if S::LANES > GRANULE && w == W - 1 && granule {
                         load_granule::<S, T>(row.add(w * S::LANES))
                     } else {
                         load::<S, T>(row.add(w * S::LANES))
                     };
                 }
-                if H == 4 && W == 3 {
-                    // A detour through arrays of the tile's size; it is of that size here.
-                    let mut tile = [[zero; 3]; 4];
-                    let mut v3 = [zero; 3];
-                    for w in 0..W {
-                        v3[w % 3] = v[w];
-                        for h in 0..H {
-                            tile[h % 4][w % 3] = sums[h][w];
-                        }
-                    }
-                    tile = S::add_weighted_4x3(weights.add(t * P), v3, tile);
-                    for w in 0..W {
-                        for h in 0..H {
-                            sums[h][w] = tile[h % 4][w % 3];
-                        }
-                    }
-                } else {
-                    for h in 0..H {
-                        let p = S::splat(*weights.add(t * P + h));
-                        for w in 0..W {
-                            sums[h][w] = S::fma(p, v[w], sums[h][w]);
-                        }
-                    }
-                }
+                sums = S::add_weighted(weights.add(t * P), v, sums);
                 t += 1;
             }
         }
@@ -199,5 +196,17 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
                 S::store(acc.add((w * P + h) * S::LANES), sums[h][w]);
             }
         }
+    }
+}
+
+/// Asks for the line `beside` elements after column `at` of `row`, once per line.
+///
+/// # Safety
+/// The CPU has `S`.
+#[inline(always)]
+unsafe fn ask_beside<S: Simd, T>(row: *const T, at: usize, beside: usize) {
+    if beside > 0 && (at * size_of::<T>()).is_multiple_of(LINE) {
+        // SAFETY: the caller's promise; a prefetch takes any address.
+        unsafe { S::prefetch(row.wrapping_add(at + beside).cast()) };
     }
 }

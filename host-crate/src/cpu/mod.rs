@@ -1,7 +1,8 @@
 //! The CPU back end: attention at the speed at which memory delivers K and V.
 //!
 //! A work item is a (sequence, range of kv heads, split); it reads each row of K and V once for all
-//! query heads of the group. Inside, tiles of tokens pass through an online softmax. The bits of a
+//! query heads of the group. Inside, tiles of tokens pass through an online softmax: the keys of all
+//! heads, the weights of all heads, the values of all heads, in an order that follows the layout. The bits of a
 //! result depend on the instruction set, and otherwise on what the plan's split policy says; never
 //! on the number of threads, on physical blocks, strides, or other sequences.
 
@@ -29,11 +30,10 @@ pub(crate) use source::Contiguous;
 
 use crate::{DecodeInputs, Element, Error, Op, Plan, RowsViewMut};
 
-/// Most lanes of a vector.
-const MAX_LANES: usize = 16;
-/// Most tokens per tile: a multiple of the 3 and the 4 tokens of a register tile.
-const TILE: usize = 24;
-/// Tokens per tile where a longer one would crowd the second-level cache.
+/// Most tokens per tile: a multiple of the 3 and the 4 tokens of a register tile, and of the lanes of
+/// every vector.
+const TILE: usize = 48;
+/// Tokens per tile where longer ones would crowd the second-level cache.
 const SHORT_TILE: usize = 12;
 /// Tokens that are added in one chain before the sums join a total: whole tiles, at most 2048.
 #[doc(hidden)]

@@ -1,26 +1,19 @@
-//! Asks for the next step's rows while the present one is computed.
+//! Asks for rows that the kernels will reach later, while they compute on others.
 //!
-//! Hardware prefetchers follow a stream within a page; they cannot know where the block table goes
-//! next. So the lines of the next tile are asked for in the order of their addresses, as many at a
-//! time as the present tile's loops use up: the memory system is never idle, its queues never
-//! overflow, and the streams within pages help it along.
+//! Hardware prefetchers follow a stream that is read in order and as fast as it comes. Where several
+//! query heads share a row, the computation does neither; and no hardware knows where the block table
+//! goes next. So the lines to come are asked for in the order of their addresses, a few at a time:
+//! the memory system is never idle and its queues never overflow.
 
 use super::simd::Simd;
-use super::tile::Tile;
 
 /// Bytes per cache line; where it is larger, some requests repeat.
 pub(crate) const LINE: usize = 64;
 
-/// Bytes per page; where it is larger, some requests repeat.
+/// Bytes that hardware prefetchers do not look beyond; where they do, some requests repeat.
 const PAGE: usize = 4096;
 
-/// The rows still to ask for: keys while scores are computed, values while they are summed.
-pub(crate) struct Prefetch<'a, T> {
-    pub k: Rows<'a, T>,
-    pub v: Rows<'a, T>,
-}
-
-/// Neighbouring heads of a tile's tokens, of keys or of values.
+/// Where the rows of a tile stand relative to each other.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch {
     /// Elements from a row's address to that of the first head.
@@ -29,119 +22,152 @@ pub(crate) struct Stretch {
     pub stride: usize,
     /// Heads, at least 1.
     pub heads: usize,
+    /// Elements per row.
+    pub head_dim: usize,
+    /// Tokens of one head that may follow each other; 1 if the heads of a token do.
+    pub run: usize,
 }
 
-/// Rows of keys or of values, asked for line by line.
-pub(crate) struct Rows<'a, T> {
-    /// Tokens after the present one.
-    tokens: &'a [*const T],
-    /// Elements from a token's address to its first piece.
-    offset: usize,
-    /// The present token's next line and the end of the present piece.
+/// Rows still to ask for.
+pub(crate) struct Lines<'a, T> {
+    /// Rows after those of `run`.
+    rows: &'a [*const T],
+    /// Rows whose heads are being asked for, the present head and how many of its rows are done.
+    run: &'a [*const T],
+    head: usize,
+    done: usize,
+    stretch: Stretch,
+    /// The present piece's next line and its end.
     at: *const u8,
     end: *const u8,
-    /// Bytes of a piece, bytes from one to the next, how many a token has, and how many are left.
-    bytes: usize,
-    stride: usize,
-    pieces: usize,
-    left: usize,
+    /// Lines that were due and not asked for, since their piece had to be found first.
+    owed: usize,
+    /// Elements from a row that is being read to one to ask for with it, 0 for none: for single heads.
+    pub beside: usize,
 }
 
-impl<'a, T> Prefetch<'a, T> {
-    /// The heads of `tile` that `k` and `v` name.
-    #[inline(always)]
-    pub(crate) fn new(tile: &'a Tile<T>, k: Stretch, v: Stretch, head_dim: usize) -> Self {
-        Self {
-            k: Rows::new(&tile.k[..tile.len], k, head_dim),
-            v: Rows::new(&tile.v[..tile.len], v, head_dim),
+impl<'a, T> Lines<'a, T> {
+    /// All heads of `stretch` of the tokens of `rows`.
+    pub(crate) fn new(rows: &'a [*const T], mut stretch: Stretch) -> Self {
+        if stretch.stride == stretch.head_dim {
+            // Heads that follow each other are one piece.
+            stretch.head_dim *= stretch.heads;
+            stretch.heads = 1;
         }
-    }
-}
-
-impl<'a, T> Rows<'a, T> {
-    #[inline(always)]
-    fn new(tokens: &'a [*const T], stretch: Stretch, head_dim: usize) -> Self {
-        let Stretch {
-            offset,
-            stride,
-            heads,
-        } = stretch;
-        // Heads that follow each other are one piece.
-        let (pieces, len) = if stride == head_dim {
-            (1, heads * head_dim)
-        } else {
-            (heads, head_dim)
-        };
         Self {
-            tokens,
-            offset,
+            rows,
+            run: &[],
+            head: stretch.heads,
+            done: 0,
+            stretch,
             at: std::ptr::null(),
             end: std::ptr::null(),
-            bytes: len * size_of::<T>(),
-            stride: stride * size_of::<T>(),
-            pieces,
-            left: 0,
+            owed: 0,
+            beside: 0,
         }
     }
 
-    /// Asks for one line of every page, so that addresses are translated side by side: a request
-    /// waits for the translation of its page, and those behind it with it.
+    /// No rows, but with every row that is read the one of the next head where the rows of a head end
+    /// with their page: there a hardware prefetcher stops, and would find the next one late.
+    pub(crate) fn beside(stretch: Stretch) -> Self {
+        let run_bytes = stretch.run * stretch.head_dim * size_of::<T>();
+        let ends = stretch.run > 1 && run_bytes <= PAGE;
+        Self {
+            beside: if ends { stretch.stride } else { 0 },
+            ..Self::new(&[], stretch)
+        }
+    }
+
+    /// Asks for `count` more lines, and for those that are owed.
     ///
     /// # Safety
     /// The CPU has `S`.
     #[inline(always)]
-    pub(crate) unsafe fn pages<S: Simd>(&self) {
-        let mut last = usize::MAX;
-        for &token in self.tokens {
-            let start = token.wrapping_add(self.offset).cast::<u8>();
-            let end = start.wrapping_add((self.pieces - 1) * self.stride + self.bytes);
-            let mut at = start;
-            while at < end {
-                if at.addr() / PAGE != last {
-                    last = at.addr() / PAGE;
-                    // SAFETY: the caller's promise; a prefetch takes any address.
-                    unsafe { S::prefetch(at) };
-                }
-                at = at.wrapping_add(PAGE - at.addr() % PAGE);
+    pub(crate) unsafe fn ask<S: Simd>(&mut self, count: usize) {
+        let count = count.saturating_add(self.owed);
+        self.owed = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.left() >= count {
+                self.ask_piece::<S>(count);
+            } else {
+                self.ask_pieces::<S>(count);
             }
         }
     }
 
-    /// Asks for up to `count` more lines.
+    /// Asks for `count` more lines of the present piece, or owes them: for loops that have no
+    /// register to spare.
     ///
     /// # Safety
     /// The CPU has `S`.
     #[inline(always)]
-    pub(crate) unsafe fn lines<S: Simd>(&mut self, count: usize) {
-        let mut left = count;
-        while left > 0 {
-            if self.at >= self.end && !self.next_piece() {
+    pub(crate) unsafe fn ask_or_owe<S: Simd>(&mut self, count: usize) {
+        if self.left() >= count {
+            // SAFETY: the caller's promise.
+            unsafe { self.ask_piece::<S>(count) };
+        } else {
+            self.owed += count;
+        }
+    }
+
+    /// Lines of the present piece.
+    #[inline(always)]
+    fn left(&self) -> usize {
+        (self.end.addr() - self.at.addr()).div_ceil(LINE)
+    }
+
+    /// # Safety
+    /// The CPU has `S`.
+    #[inline(always)]
+    unsafe fn ask_piece<S: Simd>(&mut self, count: usize) {
+        for _ in 0..count {
+            // SAFETY: the caller's promise; a prefetch takes any address.
+            unsafe { S::prefetch(self.at) };
+            self.at = self.at.wrapping_add(LINE);
+        }
+        // The last line may reach past the piece.
+        self.end = self.end.max(self.at);
+    }
+
+    /// # Safety
+    /// The CPU has `S`.
+    #[inline(never)]
+    unsafe fn ask_pieces<S: Simd>(&mut self, mut count: usize) {
+        loop {
+            let lines = self.left().min(count);
+            // SAFETY: the caller's promise.
+            unsafe { self.ask_piece::<S>(lines) };
+            count -= lines;
+            if count == 0 || !self.next_piece() {
                 return;
-            }
-            let lines = (self.end.addr() - self.at.addr()).div_ceil(LINE).min(left);
-            left -= lines;
-            for _ in 0..lines {
-                // SAFETY: the caller's promise; a prefetch takes any address.
-                unsafe { S::prefetch(self.at) };
-                self.at = self.at.wrapping_add(LINE);
             }
         }
     }
 
     /// Moves to the next piece; false if there is none.
-    #[inline(always)]
     fn next_piece(&mut self) -> bool {
-        let start = if self.left > 0 {
-            self.left -= 1;
-            self.end.wrapping_sub(self.bytes).wrapping_add(self.stride)
-        } else if let Some((token, later)) = self.tokens.split_first() {
-            self.tokens = later;
-            self.left = self.pieces - 1;
-            token.wrapping_add(self.offset).cast()
-        } else {
-            return false;
-        };
-        self.end = start.wrapping_add(self.bytes);
+        if self.done == self.run.len() {
+            self.done = 0;
+            self.head += 1;
+        }
+        if self.head >= self.stretch.heads {
+            if self.rows.is_empty() {
+                self.done = self.run.len();
+                return false;
+            }
+            (self.run, self.rows) = self.rows.split_at(self.stretch.run.min(self.rows.len()));
+            self.head = 0;
+        }
+        let rows = &self.run[self.done..];
+        let bytes = self.stretch.head_dim * size_of::<T>();
+        let last = rows[rows.len() - 1].addr();
+        let together = last.wrapping_sub(rows[0].addr()) == (rows.len() - 1) * bytes;
+        let count = if together { rows.len() } else { 1 };
+        let offset = self.stretch.offset + self.head * self.stretch.stride;
+        let start = rows[0].wrapping_add(offset).cast::<u8>();
+        self.done += count;
+        self.end = start.wrapping_add(count * bytes);
         // A piece may start within a line.
         self.at = start.wrapping_sub(start.addr() % LINE);
         true

@@ -8,16 +8,13 @@ use super::scratch::Scratch;
 use super::source::Source;
 use super::threads;
 use super::{SHORT_TILE, TILE};
-use crate::{Element, Plan, RowsView, RowsViewMut};
+use crate::{AttentionConfig, Element, Plan, RowsView, RowsViewMut};
 
-/// Items per thread to aim for, so that threads end together.
-const ITEMS_PER_THREAD: usize = 2;
-/// Bytes of neighbouring heads that an item reads of each token: a page, so that its address is
-/// translated once and hardware prefetchers have a stream to follow; more would crowd the cache.
-const RANGE_BYTES: usize = 4096;
-/// Bytes of keys up to which a tile is long: its keys and values and those of the next one share the
-/// second-level cache.
-const LONG_TILE_BYTES: usize = 48 << 10;
+/// Items smaller than this part of a thread's share let threads end together, whatever their order.
+const PART_OF_SHARE: usize = 4;
+/// Bytes of keys in a tile that groups share: its keys and values both fit into the second-level
+/// cache. Single heads read keys and values as they come, once.
+const TILE_BYTES: usize = 96 << 10;
 
 /// Runs a call.
 ///
@@ -41,7 +38,6 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     } else {
         InstructionSet::Portable
     };
-    let row_bytes = config.head_dim * size_of::<T>();
     let split = plan.num_splits() > 1;
     let partial_out = workspace.as_mut_ptr();
     let job = Job {
@@ -56,7 +52,7 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
         partial_ml: partial_out.wrapping_add(if split { plan.partial_out_len() } else { 0 }),
         seq_lens,
         head_dim: config.head_dim,
-        tile: tile_len(config.num_kv_heads, row_bytes),
+        tile: tile_len::<T>(config),
         num_q_heads: config.num_q_heads,
         num_kv_heads: config.num_kv_heads,
         group: config.group_size(),
@@ -66,9 +62,9 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     };
 
     let tokens: usize = seq_lens.iter().map(|&len| len as usize).sum();
-    let bytes = tokens.saturating_mul(2 * config.num_kv_heads * row_bytes);
+    let bytes = tokens.saturating_mul(2 * config.num_kv_heads * row_bytes::<T>(config));
     let threads = threads::count(bytes);
-    let items = Items::new(&job, threads, row_bytes);
+    let items = Items::new(&job, threads, most_heads::<T>(config));
     threads::for_each(
         threads,
         items.count(),
@@ -97,19 +93,29 @@ pub(crate) unsafe fn run<T: Element, Src: Source<T>>(
     );
 }
 
-/// kv heads that an item takes at most.
-fn heads_per_page(num_kv_heads: usize, row_bytes: usize) -> usize {
-    (RANGE_BYTES / row_bytes).clamp(1, num_kv_heads)
+/// kv heads that an item takes at most; follows from the configuration alone.
+fn most_heads<T>(config: &AttentionConfig) -> usize {
+    if config.group_size() == 1 {
+        return config.num_kv_heads;
+    }
+    (TILE_BYTES / SHORT_TILE / row_bytes::<T>(config)).clamp(1, config.num_kv_heads)
 }
 
 /// Tokens per tile; follows from the configuration alone.
-fn tile_len(num_kv_heads: usize, row_bytes: usize) -> usize {
-    let range = heads_per_page(num_kv_heads, row_bytes) * row_bytes;
-    if TILE * range <= LONG_TILE_BYTES {
-        TILE
-    } else {
-        SHORT_TILE
+fn tile_len<T>(config: &AttentionConfig) -> usize {
+    if config.group_size() == 1 {
+        return TILE;
     }
+    let token_bytes = most_heads::<T>(config) * row_bytes::<T>(config);
+    let fits = |&len: &usize| len * token_bytes <= TILE_BYTES;
+    [TILE, TILE / 2]
+        .into_iter()
+        .find(fits)
+        .unwrap_or(SHORT_TILE)
+}
+
+fn row_bytes<T>(config: &AttentionConfig) -> usize {
+    config.head_dim * size_of::<T>()
 }
 
 /// The items of a call, found by index.
@@ -127,7 +133,7 @@ impl Items {
     fn new<T: Element, Src: Source<T>>(
         job: &Job<'_, T, Src>,
         threads: usize,
-        row_bytes: usize,
+        most_heads: usize,
     ) -> Self {
         let mut pairs = Vec::with_capacity(job.seq_lens.len() + 1);
         let mut sum = 0;
@@ -138,14 +144,21 @@ impl Items {
         pairs.push(sum);
 
         let num_kv_heads = job.num_kv_heads;
-        let heads_per_range = if job.source.heads_are_inner() {
-            let wanted = (ITEMS_PER_THREAD * threads).div_ceil(sum.max(1));
-            num_kv_heads
-                .div_ceil(wanted)
-                .min(heads_per_page(num_kv_heads, row_bytes))
-        } else {
-            1
+        let tokens: usize = (0..job.seq_lens.len()).map(|seq| job.len(seq)).sum();
+        let longest = (0..job.seq_lens.len())
+            .map(|seq| job.len(seq).min(job.split_tokens))
+            .max()
+            .unwrap_or(0);
+        // As few ranges as keep the threads busy to the end: long pieces of memory, read in order.
+        let busy = |&heads: &usize| {
+            let ranges = num_kv_heads.div_ceil(heads);
+            let items = sum * ranges;
+            let even = sum * longest == tokens
+                && items.next_multiple_of(threads) * 10 <= items * 11
+                && num_kv_heads.is_multiple_of(heads);
+            even || longest * heads * threads * PART_OF_SHARE <= tokens * num_kv_heads
         };
+        let heads_per_range = (1..=most_heads).rev().find(busy).unwrap_or(1);
         let ranges = num_kv_heads.div_ceil(heads_per_range);
         Self {
             pairs,

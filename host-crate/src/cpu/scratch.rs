@@ -1,9 +1,10 @@
 //! Per-thread working memory of an item: queries and running states. Its size follows from the
 //! configuration alone.
 
+use super::TILE;
 use super::exp2::exp2_one;
 use super::micro::Columns;
-use super::tile::{MaxSum, QUAD};
+use super::tile::{MaxSum, QUAD, padded_group};
 
 /// A cache line, so that no vector straddles two.
 #[derive(Clone, Copy)]
@@ -16,6 +17,7 @@ pub(crate) struct Scratch {
     lines: Vec<Line>,
     states: Vec<MaxSum>,
     row: Vec<f32>,
+    weights: Vec<Line>,
 }
 
 /// Scratch memory laid out for one item.
@@ -36,6 +38,8 @@ pub(crate) struct Layout<'a> {
     total_states: &'a mut [MaxSum],
     /// One row, `[head_dim]`.
     pub row: &'a mut [f32],
+    /// Scores and weights of a tile, as [`super::tile::Heads`] says.
+    pub weights: &'a mut [f32],
     rows: usize,
     group: usize,
     columns: Columns,
@@ -53,16 +57,6 @@ struct Place {
     step: usize,
 }
 
-/// f32 that the rows of one kv head take: whole quads, but one row where a single head is left.
-pub(crate) fn group_len(group: usize, columns: &Columns) -> usize {
-    let rows = if group % QUAD == 1 {
-        group
-    } else {
-        group.next_multiple_of(QUAD)
-    };
-    rows * columns.padded()
-}
-
 impl Scratch {
     /// Room for `rows` query heads, a multiple of `group`, with zero sums.
     pub(crate) fn prepare(
@@ -72,17 +66,23 @@ impl Scratch {
         head_dim: usize,
         columns: &Columns,
     ) -> Layout<'_> {
-        let part = (rows / group * group_len(group, columns)).next_multiple_of(16);
+        let part = (rows / group * padded_group(group) * columns.padded()).next_multiple_of(16);
         self.lines.resize(3 * part / 16, Line([0.0; 16]));
         let quads = rows / group * group.div_ceil(QUAD);
         self.states.clear();
         self.states.resize(2 * quads, MaxSum::EMPTY);
         self.row.resize(head_dim, 0.0);
+        let weights = rows / group * padded_group(group) * TILE;
+        self.weights.resize(weights / 16, Line([0.0; 16]));
 
         let (states, total_states) = self.states.split_at_mut(quads);
         // SAFETY: a line is 16 f32 without padding.
         let lines = unsafe {
             std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast::<f32>(), 3 * part)
+        };
+        // SAFETY: as above.
+        let weights = unsafe {
+            std::slice::from_raw_parts_mut(self.weights.as_mut_ptr().cast::<f32>(), weights)
         };
         let (q, sums) = lines.split_at_mut(part);
         let (acc, total) = sums.split_at_mut(part);
@@ -97,6 +97,7 @@ impl Scratch {
             states,
             total_states,
             row,
+            weights,
             rows,
             group,
             columns,
@@ -110,7 +111,7 @@ impl Layout<'_> {
         let (quad, lane) = (head / QUAD, head % QUAD);
         let lanes = self.columns.lanes;
         let single = self.group - quad * QUAD == 1;
-        let first = kv_head * group_len(self.group, &self.columns);
+        let first = kv_head * padded_group(self.group) * self.columns.padded();
         Place {
             quad: kv_head * self.group.div_ceil(QUAD) + quad,
             lane,

@@ -18,6 +18,9 @@ pub(crate) trait Source<T>: Sync {
 
     /// Whether the heads of one token lie closer together than the tokens of one head.
     fn heads_are_inner(&self) -> bool;
+
+    /// Tokens that follow each other in memory, as far as is known.
+    fn run(&self) -> usize;
 }
 
 impl<T> Tile<T> {
@@ -81,6 +84,10 @@ impl<T: Element> Source<T> for Paged<'_, T> {
     fn heads_are_inner(&self) -> bool {
         inner(self.k.strides()) && inner(self.v.strides())
     }
+
+    fn run(&self) -> usize {
+        self.block_size
+    }
 }
 
 fn inner(strides: CacheStrides) -> bool {
@@ -119,5 +126,9 @@ impl<T: Element> Source<T> for Contiguous<'_, T> {
 
     fn heads_are_inner(&self) -> bool {
         self.head_stride < self.token_stride
+    }
+
+    fn run(&self) -> usize {
+        TILE
     }
 }

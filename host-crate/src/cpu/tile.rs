@@ -1,17 +1,17 @@
-//! One step: a tile of tokens of one kv head, for all query heads of its group.
+//! One step: a tile of tokens, for all query heads of an item.
 
 #![allow(
     clippy::needless_range_loop,
     reason = "register tiles are indexed by head and column"
 )]
 
-use std::mem::MaybeUninit;
+use std::ops::Range;
 
+use super::TILE;
 use super::exp2::exp2;
-use super::micro::{Columns, scores, values};
-use super::prefetch::{LINE, Prefetch};
+use super::micro::{Columns, Reading, scores, values};
+use super::prefetch::{LINE, Lines};
 use super::simd::{Simd, max_of_heads, sum_of_heads};
-use super::{MAX_LANES, TILE};
 use crate::Element;
 
 /// Addresses of a tile's rows of kv head 0. Rows past `len` repeat a live one: they may be read,
@@ -46,24 +46,52 @@ impl MaxSum {
 pub(crate) const QUAD: usize = 4;
 /// Quads that share a pass over a tile.
 const MAX_QUADS: usize = 4;
-/// f32 for the weights of a quad, rounded up to a vector.
-const WEIGHTS: usize = (TILE + MAX_LANES) * QUAD;
+/// Tokens that a single head takes together.
+const SINGLE: usize = 4;
+/// Tokens that a group takes together where its rows lie a token of all heads apart: so far that a
+/// few sets of the first-level cache hold them all, and not for long if there are more.
+const FAR_ROWS: usize = 12;
 
-/// Where the query heads of one kv head stand.
+/// Where the heads of an item stand.
 pub(crate) struct Heads {
-    /// Times the scale in log2 units; laid out as [`super::scratch::Layout`] says.
+    /// Queries times the scale in log2 units; laid out as [`super::scratch::Layout`] says.
     pub q: *const f32,
     /// Unnormalised sums, laid out alike.
     pub acc: *mut f32,
-    /// Query heads, at least 1.
+    /// Scores, then weights, of a tile: `[kv heads, quads, TILE, 4]`, of single heads `[…, TILE, 1]`.
+    pub weights: *mut f32,
+    /// `[kv heads, ceil(group / 4)]`.
+    pub states: *mut MaxSum,
+    /// kv heads, at least 1.
+    pub count: usize,
+    /// Query heads per kv head, at least 1.
     pub group: usize,
-    /// Elements from a tile's key row to this kv head's.
-    pub k_offset: usize,
-    /// Elements from a tile's value row to this kv head's.
-    pub v_offset: usize,
+    /// Elements from a tile's key row to that of the first kv head, and from one to the next.
+    pub k: (usize, usize),
+    /// Elements from a tile's value row to that of the first kv head, and from one to the next.
+    pub v: (usize, usize),
+    /// Tokens of one head that follow each other in memory, 1 if the heads of a token do.
+    pub run: usize,
 }
 
-/// Attends a kv head's query heads to the tokens of `tile`; `states: [ceil(group / 4)]`.
+/// Query heads that the inner loops take together: quads, or what is left of a group.
+struct Part {
+    q: *const f32,
+    acc: *mut f32,
+    weights: *mut f32,
+    states: *mut MaxSum,
+    quads: usize,
+    /// Whether rows follow each other in memory and are best read so.
+    in_turn: bool,
+}
+
+/// f32 in a quad's weights.
+const fn weights_len(padded: usize) -> usize {
+    TILE * padded
+}
+
+/// Attends all query heads of `heads` to the tokens of `tile`. Asks for `early` while it scores and
+/// for `late` while it sums: for groups the tile's values and the next one's keys.
 ///
 /// # Safety
 /// The CPU has `S`; the pointers of `tile` and `heads` are valid for the shapes they name.
@@ -72,81 +100,160 @@ pub(crate) unsafe fn step<S, T>(
     tile: &Tile<T>,
     heads: &Heads,
     columns: &Columns,
-    states: &mut [MaxSum],
-    prefetch: &mut Prefetch<'_, T>,
+    early: &mut Lines<'_, T>,
+    late: &mut Lines<'_, T>,
 ) where
     S: Simd,
     T: Element,
 {
-    let (whole, rest) = states.split_at_mut(heads.group / QUAD);
-    // SAFETY: the caller's promise; a quad starts before the group's end.
+    // Single heads compute faster than rows arrive, so that rows are read in the order of their
+    // addresses, for hardware to see streams. Groups wait for the computation; what they need has
+    // been asked for, and a head's queries and sums stay in the first-level cache.
+    let strip = match (heads.group, heads.run) {
+        (1, run) => run.next_multiple_of(SINGLE).min(TILE),
+        (_, 1) => FAR_ROWS,
+        _ => TILE,
+    };
+    // SAFETY: the caller's promise; parts lie within their group.
     unsafe {
-        let quad = |first: usize| Heads {
-            q: heads.q.add(first * QUAD * columns.padded()),
-            acc: heads.acc.add(first * QUAD * columns.padded()),
-            ..*heads
-        };
-        for (i, states) in whole.chunks_mut(MAX_QUADS).enumerate() {
-            attend::<S, T, 4, 3, 4>(tile, &quad(i * MAX_QUADS), columns, states, prefetch);
+        macro_rules! each_part {
+            ($head:ident, $part:ident: $f:ident($($arg:expr),*)) => {{
+                let quads = heads.group / QUAD;
+                for first in (0..quads).step_by(MAX_QUADS) {
+                    let $part = heads.part($head, columns, first, MAX_QUADS.min(quads - first));
+                    $f::<S, T, 4, 3, 4>($($arg),*);
+                }
+                if heads.group > quads * QUAD {
+                    let $part = heads.part($head, columns, quads, 1);
+                    match heads.group % QUAD {
+                        1 => $f::<S, T, 1, SINGLE, 1>($($arg),*),
+                        2 => $f::<S, T, 2, 3, 4>($($arg),*),
+                        _ => $f::<S, T, 3, 3, 4>($($arg),*),
+                    }
+                }
+            }};
         }
-        let last = quad(whole.len());
-        match heads.group % QUAD {
-            0 => {}
-            1 => attend::<S, T, 1, 4, 1>(tile, &last, columns, rest, prefetch),
-            2 => attend::<S, T, 2, 3, 4>(tile, &last, columns, rest, prefetch),
-            _ => attend::<S, T, 3, 3, 4>(tile, &last, columns, rest, prefetch),
+        for first in (0..tile.len).step_by(strip) {
+            let tokens = first..(first + strip).min(tile.len);
+            for head in 0..heads.count {
+                let k = heads.k.0 + head * heads.k.1;
+                each_part!(head, part: score(tile, tokens.clone(), k, &part, columns, early));
+            }
+        }
+        for head in 0..heads.count {
+            each_part!(head, part: weigh(tile.len, &part, columns));
+        }
+        for first in (0..tile.len).step_by(strip) {
+            let tokens = first..(first + strip).min(tile.len);
+            for head in 0..heads.count {
+                let v = heads.v.0 + head * heads.v.1;
+                each_part!(head, part: sum(tile, tokens.clone(), v, &part, columns, late));
+            }
         }
     }
 }
 
-/// Attends `states.len()` times `H` heads to the tokens of `tile`; scores in tiles of `N` tokens,
-/// heads padded to `P`.
+impl Heads {
+    /// `quads` quads of kv head `head` from `first` on.
+    ///
+    /// # Safety
+    /// There are that many, the last of them whole or not.
+    #[inline(always)]
+    unsafe fn part(&self, head: usize, columns: &Columns, first: usize, quads: usize) -> Part {
+        let row = head * padded_group(self.group) + first * QUAD;
+        let state = head * self.group.div_ceil(QUAD) + first;
+        // SAFETY: the caller's promise.
+        unsafe {
+            Part {
+                q: self.q.add(row * columns.padded()),
+                acc: self.acc.add(row * columns.padded()),
+                weights: self.weights.add(weights_len(row)),
+                states: self.states.add(state),
+                quads,
+                in_turn: self.run > 1,
+            }
+        }
+    }
+}
+
+/// Rows that a group takes in scratch memory: whole quads, but one row where a single head is left.
+pub(crate) fn padded_group(group: usize) -> usize {
+    if group % QUAD == 1 {
+        group
+    } else {
+        group.next_multiple_of(QUAD)
+    }
+}
+
+/// Scores of `part` for `tokens`, `N` tokens at a time.
 ///
 /// # Safety
-/// The CPU has `S`; the pointers of `tile` and `heads` are valid for the shapes they name.
+/// As for [`step`]; `k` leads from a tile's row to the kv head's.
 #[inline(always)]
-unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize>(
+unsafe fn score<S, T, const H: usize, const N: usize, const P: usize>(
     tile: &Tile<T>,
-    heads: &Heads,
+    tokens: Range<usize>,
+    k: usize,
+    part: &Part,
     columns: &Columns,
-    states: &mut [MaxSum],
-    prefetch: &mut Prefetch<'_, T>,
+    ahead: &mut Lines<'_, T>,
 ) where
     S: Simd,
     T: Element,
 {
     const { assert!(TILE.is_multiple_of(N)) };
-    let mut weights = MaybeUninit::<[f32; MAX_QUADS * WEIGHTS]>::uninit();
-    let weights = weights.as_mut_ptr().cast::<f32>();
-    let quads = states.len();
-    let vectors = columns.vectors();
-    // From a quad's first vector to the next one's.
-    let quad_len = P * columns.padded();
-    // SAFETY: the caller's promise; `weights` holds for each of at most MAX_QUADS quads TILE tokens of
-    // P ≤ 4 heads, rounded up to a vector, and each is written before it is read.
-    unsafe {
-        // All quads use a row before the next one: rows of a head can be so far apart that they share
-        // a few sets of the first-level cache, which does not hold them for long.
-        let lines = (N * vectors * S::LANES * size_of::<T>()).div_ceil(LINE * quads);
-        for t in (0..tile.len).step_by(N) {
-            let rows = tile.k.as_ptr().add(t);
-            for quad in 0..quads {
-                let q = heads.q.add(quad * quad_len);
-                let out = weights.add(quad * WEIGHTS + t * P);
-                let ask = (&mut prefetch.k, lines);
-                scores::<S, T, H, N, P>(q, rows, heads.k_offset, columns, out, ask);
+    let lines = (N * columns.padded() * size_of::<T>()).div_ceil(LINE * part.quads);
+    // All quads use a row before the next one: rows of a head can be so far apart that they share a
+    // few sets of the first-level cache, which does not hold them for long.
+    for t in tokens.step_by(N) {
+        for quad in 0..part.quads {
+            // SAFETY: the caller's promise; rows past the tile's length repeat a live one.
+            unsafe {
+                ahead.ask::<S>(lines);
+                scores::<S, T, H, N, P>(
+                    part.q.add(quad * P * columns.padded()),
+                    tile.k.as_ptr().add(t),
+                    k,
+                    columns,
+                    part.weights.add(weights_len(quad * P) + t * P),
+                    Reading {
+                        in_turn: part.in_turn,
+                        beside: ahead.beside,
+                    },
+                );
             }
         }
-        for (quad, state) in states.iter_mut().enumerate() {
-            let weights = weights.add(quad * WEIGHTS);
-            let count = tile.len * P;
+    }
+}
+
+/// From the scores of `len` tokens to weights; rescales the sums where a maximum has moved.
+///
+/// # Safety
+/// As for [`step`]; the scores are there.
+#[allow(
+    clippy::extra_unused_type_parameters,
+    reason = "a part's kind names the instance, as for its neighbours"
+)]
+#[inline(always)]
+unsafe fn weigh<S, T, const H: usize, const N: usize, const P: usize>(
+    len: usize,
+    part: &Part,
+    columns: &Columns,
+) where
+    S: Simd,
+{
+    for quad in 0..part.quads {
+        // SAFETY: the caller's promise; a tile is a multiple of every vector.
+        unsafe {
+            let weights = part.weights.add(weights_len(quad * P));
+            let count = len * P;
             let padded = count.next_multiple_of(S::LANES);
             for i in count..padded {
                 *weights.add(i) = f32::NEG_INFINITY;
             }
-            if let Some(rescale) = softmax::<S, P>(weights, padded, state) {
-                let acc = heads.acc.add(quad * quad_len);
-                for j in 0..vectors {
+            if let Some(rescale) = softmax::<S, P>(weights, padded, &mut *part.states.add(quad)) {
+                let acc = part.acc.add(quad * P * columns.padded());
+                for j in 0..columns.vectors() {
                     for h in 0..H {
                         let at = acc.add((j * P + h) * S::LANES);
                         S::store(at, S::mul(S::load(at), S::splat(rescale[h])));
@@ -154,20 +261,50 @@ unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize>(
                 }
             }
         }
+    }
+}
 
+/// Adds the weighted values of `tokens` to the sums of `part`.
+///
+/// # Safety
+/// As for [`step`]; `v` leads from a tile's row to the kv head's; the weights are there.
+#[inline(always)]
+unsafe fn sum<S, T, const H: usize, const N: usize, const P: usize>(
+    tile: &Tile<T>,
+    tokens: Range<usize>,
+    v: usize,
+    part: &Part,
+    columns: &Columns,
+    ahead: &mut Lines<'_, T>,
+) where
+    S: Simd,
+    T: Element,
+{
+    let vectors = columns.vectors();
+    let mut first = tokens.start;
+    while first < tokens.end {
+        let len = if P == 1 {
+            N.min(tokens.end - first)
+        } else {
+            tokens.end - first
+        };
         let mut done = 0;
         macro_rules! columns_of {
             ($w:literal) => {{
-                for quad in 0..quads {
-                    values::<S, T, H, $w, P>(
-                        weights.add(quad * WEIGHTS),
-                        tile.len,
-                        tile.v.as_ptr(),
-                        heads.v_offset + done * S::LANES,
-                        columns.granule && done + $w == vectors,
-                        heads.acc.add(quad * quad_len + done * P * S::LANES),
-                        (&mut prefetch.v, quads),
-                    );
+                for quad in 0..part.quads {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        values::<S, T, H, $w, P>(
+                            part.weights.add(weights_len(quad * P) + first * P),
+                            len,
+                            tile.v.as_ptr().add(first),
+                            v + done * S::LANES,
+                            columns.granule && done + $w == vectors,
+                            part.acc
+                                .add((quad * columns.vectors() + done) * P * S::LANES),
+                            (ahead, part.quads),
+                        );
+                    }
                 }
                 done += $w;
             }};
@@ -190,6 +327,7 @@ unsafe fn attend<S, T, const H: usize, const N: usize, const P: usize>(
                 }
             }
         }
+        first += len;
     }
 }
 

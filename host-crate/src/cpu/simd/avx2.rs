@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::transmute_copy;
 
 use super::Simd;
 
@@ -131,12 +132,19 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn add_weighted_4x3(
+    unsafe fn add_weighted<const H: usize, const W: usize>(
         weights: *const f32,
-        v: [__m256; 3],
-        sums: [[__m256; 3]; 4],
-    ) -> [[__m256; 3]; 4] {
-        unsafe { add_weighted_4x3(weights, v, sums) }
+        v: [__m256; W],
+        sums: [[__m256; W]; H],
+    ) -> [[__m256; W]; H] {
+        unsafe {
+            if H == 4 && W == 3 {
+                // The copies change no type: `H` and `W` are these numbers.
+                let sums = add_weighted_4x3(weights, transmute_copy(&v), transmute_copy(&sums));
+                return transmute_copy(&sums);
+            }
+            super::add_weighted::<Self, H, W>(weights, v, sums)
+        }
     }
 
     #[inline(always)]

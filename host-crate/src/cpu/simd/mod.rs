@@ -29,7 +29,7 @@ pub(crate) const GRANULE: usize = 8;
 pub(crate) trait Simd: Copy + 'static {
     /// `LANES` values of f32.
     type V: Copy;
-    /// Lanes of a vector: a multiple of [`GRANULE`], at most [`super::MAX_LANES`].
+    /// Lanes of a vector: a multiple of [`GRANULE`], at most 16.
     const LANES: usize;
 
     /// All lanes `x`.
@@ -73,28 +73,42 @@ pub(crate) trait Simd: Copy + 'static {
     /// Writes the sums of the lanes of four vectors to `to[0..4]`. The order of the additions within
     /// a vector does not depend on its place.
     unsafe fn sum4(to: *mut f32, v: [Self::V; 4]);
-    /// `sums[h] += weights[h] · v` for the largest register tile: it may fill the registers, so
-    /// that a compiler which moves one load ahead of its use pushes a sum out to memory.
+    /// `sums[h] += weights[h] · v`. The largest tile, 4 × 3, may fill the registers, so that a compiler
+    /// which moves one load ahead of its use pushes a sum out to memory: a set with as few can write
+    /// that one itself.
     #[inline(always)]
-    unsafe fn add_weighted_4x3(
+    unsafe fn add_weighted<const H: usize, const W: usize>(
         weights: *const f32,
-        v: [Self::V; 3],
-        sums: [[Self::V; 3]; 4],
-    ) -> [[Self::V; 3]; 4] {
-        let mut sums = sums;
-        for (h, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: the caller's promise: four weights.
-            unsafe {
-                let weight = Self::splat(*weights.add(h));
-                for (sum, v) in sums.iter_mut().zip(v) {
-                    *sum = Self::fma(weight, v, *sum);
-                }
-            }
-        }
-        sums
+        v: [Self::V; W],
+        sums: [[Self::V; W]; H],
+    ) -> [[Self::V; W]; H] {
+        // SAFETY: the caller's promise: `H` weights.
+        unsafe { add_weighted::<Self, H, W>(weights, v, sums) }
     }
     /// Asks for the cache line at `at`, which need not be a valid address.
     unsafe fn prefetch(at: *const u8);
+}
+
+/// [`Simd::add_weighted`], as the compiler arranges it.
+///
+/// # Safety
+/// As for [`Simd`]; `weights: [H]`.
+#[inline(always)]
+unsafe fn add_weighted<S: Simd, const H: usize, const W: usize>(
+    weights: *const f32,
+    v: [S::V; W],
+    mut sums: [[S::V; W]; H],
+) -> [[S::V; W]; H] {
+    for (h, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let weight = S::splat(*weights.add(h));
+            for (sum, v) in sums.iter_mut().zip(v) {
+                *sum = S::fma(weight, v, *sum);
+            }
+        }
+    }
+    sums
 }
 
 /// Loads `LANES` elements of any storage type.

@@ -82,10 +82,10 @@ fn check<T: Element>(batch: &Batch<T>, policy: SplitPolicy) {
     }
 }
 
-/// Lengths 0..=40 and 47..=50 cover every tail of the tiles of 24, 4 and 3 tokens; a group of 5 has a
+/// Lengths 0..=50 and 95..=98 cover every tail of the tiles of 48, 4 and 3 tokens; a group of 5 has a
 /// quad and a single head.
 fn tails<T: Element>() {
-    let lens = (0..=40).chain(47..=50);
+    let lens = (0..=50).chain(95..=98);
     let sequences: Vec<_> = lens.map(|len| (len as u64 + 100, len)).collect();
     for d in head_dims(T::DTYPE) {
         let storage = Storage {
@@ -114,19 +114,19 @@ fn every_tail_and_head_dim_is_within_the_bound_bf16() {
     tails::<bf16>();
 }
 
-/// 8 rows of 512 bytes make tiles of 12 tokens.
+/// Groups of 2 and of 5: 8 rows of 512 bytes make tiles of 24 tokens, 16 make tiles of 12.
 #[test]
 fn every_tail_of_short_tiles_is_within_the_bound() {
-    let lens = (0..=13).chain(23..=26);
+    let lens = (0..=13).chain(23..=26).chain(47..=50);
     let sequences: Vec<_> = lens.map(|len| (len as u64 + 100, len)).collect();
     for layout in [CacheLayout::Nhd, CacheLayout::Hnd] {
         let storage = Storage {
             layout,
             ..Storage::PLAIN
         };
-        for heads in [8, 40] {
+        for heads in [(16, 8), (40, 8), (32, 16)] {
             check(
-                &Batch::<f32>::new((heads, 8, 128), &sequences, storage),
+                &Batch::<f32>::new((heads.0, heads.1, 128), &sequences, storage),
                 SplitPolicy::Auto,
             );
         }
