@@ -1,28 +1,19 @@
 //! Batches on the device: sets of sequences in one pool, through shuffled tables or one behind the
 //! other.
 
-use std::ffi::c_void;
-
-use cust::function::Function;
 use cust::memory::{CopyDestination, DeviceBuffer, DeviceSlice};
-use cust::module::Module;
 use cust::stream::Stream;
-use cust::sys;
 use half::f16;
 use paged_attention::cuda::CudaBackend;
 use paged_attention::{
     AttentionConfig, BlockTable, CacheLayout, CacheStrides, CacheView, DType, DecodeInputs,
-    DeviceCache, DeviceRows, DeviceTable, DeviceTensors, Launch, LaunchArgs, Plan, RowsView,
-    SplitPolicy, reference,
+    DeviceCache, DeviceRows, DeviceTable, DeviceTensors, Plan, RowsView, SplitPolicy, reference,
 };
 
 use crate::memory;
 
 pub const HEAD_DIM: usize = 128;
 pub const BLOCK_SIZE: usize = 16;
-
-/// The contiguous twin of the shapes' decode entry: the same body, but for the table.
-const TWIN: &str = include_str!("../../cli/ptx/contiguous_f16_d128.ptx");
 
 /// Every sequence has `ctx` tokens, a multiple of the block size.
 #[derive(Clone, Copy)]
@@ -100,7 +91,9 @@ impl Pattern {
 }
 
 pub struct Batch<'a> {
-    backend: &'a CudaBackend,
+    paged: &'a CudaBackend,
+    /// Runs the contiguous twin of the shapes' decode entry: the same body, but for the table.
+    twin: &'a CudaBackend,
     shape: Shape,
     pub plan: Plan,
     sets: usize,
@@ -114,7 +107,6 @@ pub struct Batch<'a> {
     lens: DeviceBuffer<i32>,
     out: DeviceBuffer<u16>,
     workspace: DeviceBuffer<f32>,
-    twin: Module,
 }
 
 fn xorshift(state: &mut u64) -> u64 {
@@ -125,7 +117,11 @@ fn xorshift(state: &mut u64) -> u64 {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(backend: &'a CudaBackend, shape: Shape, sets: usize) -> Result<Self, String> {
+    pub fn new(
+        [paged, twin]: [&'a CudaBackend; 2],
+        shape: Shape,
+        sets: usize,
+    ) -> Result<Self, String> {
         let text = |error: cust::error::CudaError| error.to_string();
         let Shape {
             seqs,
@@ -137,7 +133,7 @@ impl<'a> Batch<'a> {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         let mut random = || xorshift(&mut state);
         let config = AttentionConfig::new(DType::F16, q_heads, kv_heads, HEAD_DIM, BLOCK_SIZE);
-        let limits = backend.limits();
+        let limits = paged.limits();
         let plan = Plan::new(&config, seqs, ctx, SplitPolicy::Auto, &limits);
         let plan = plan.map_err(|error| error.to_string())?;
 
@@ -161,8 +157,8 @@ impl<'a> Batch<'a> {
             lens: DeviceBuffer::from_slice(&vec![ctx as i32; seqs]).map_err(text)?,
             out: memory(bits.len(), "the output")?,
             workspace: memory(plan.workspace_len(), "the workspace")?,
-            twin: Module::from_ptx(TWIN, &[]).map_err(text)?,
-            backend,
+            paged,
+            twin,
             shape,
             plan,
             sets,
@@ -202,14 +198,7 @@ impl<'a> Batch<'a> {
 
     /// Gives paged decode of a set to the stream.
     pub fn paged(&mut self, stream: &Stream, set: usize) -> Result<(), String> {
-        let tensors = self.tensors(set);
-        // SAFETY: everything lives until the stream has been waited for, and has the plan's sizes;
-        // `new` made tables and lengths that fit the pool; calls on one stream run in order.
-        let launched = unsafe {
-            self.backend
-                .decode_raw(stream.as_inner(), &self.plan, &tensors)
-        };
-        launched.map_err(|error| error.to_string())
+        self.launch(self.paged, stream, &self.tensors(set))
     }
 
     /// Gives decode of a set's tokens, as they lie in the pool, to the stream.
@@ -224,19 +213,20 @@ impl<'a> Batch<'a> {
                 ..cache.strides
             };
         }
-        let launches = self
-            .plan
-            .launches(&tensors)
-            .map_err(|error| error.to_string())?;
-        for launch in launches.iter() {
-            let entry = launch.entry.replace("decode", "contiguous");
-            let found = self.twin.get_function(&entry);
-            let function = found.map_err(|error| format!("{entry}: {error}"))?;
-            // SAFETY: as in `paged`; the twin takes the arguments of the entry that it is of.
-            unsafe { launch_twin(&function, stream, launch) }
-                .map_err(|error| format!("{entry}: {error}"))?;
-        }
-        Ok(())
+        self.launch(self.twin, stream, &tensors)
+    }
+
+    fn launch(
+        &self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        tensors: &DeviceTensors,
+    ) -> Result<(), String> {
+        // SAFETY: everything lives until the stream has been waited for, and has the plan's sizes;
+        // `new` made tables and lengths that fit the pool, and the twin reads no table; calls on one
+        // stream run in order.
+        let launched = unsafe { backend.decode_raw(stream.as_inner(), &self.plan, tensors) };
+        launched.map_err(|error| error.to_string())
     }
 
     /// Compares the first set's first sequence and the last one's last with the f64 reference.
@@ -331,35 +321,5 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// # Safety
-/// What the launch's arguments point to is live until the stream has been waited for, and the
-/// function takes them.
-unsafe fn launch_twin(
-    function: &Function<'_>,
-    stream: &Stream,
-    launch: &Launch,
-) -> Result<(), cust::error::CudaError> {
-    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    // SAFETY: the function is live. A refusal shows in the launch.
-    let _ = unsafe {
-        sys::cuFuncSetAttribute(function.to_raw(), attribute, launch.shared_bytes as i32)
-    };
-    let args: *const c_void = match &launch.args {
-        LaunchArgs::Decode(args) => std::ptr::from_ref(args).cast(),
-        LaunchArgs::Merge(args) => std::ptr::from_ref(args).cast(),
-    };
-    let ([x, y, z], [threads, ..]) = (launch.grid, launch.block);
-    // SAFETY: the caller's promise; the driver copies the arguments during the call.
-    unsafe {
-        stream.launch(
-            function,
-            (x, y, z),
-            threads,
-            launch.shared_bytes,
-            &[args.cast_mut()],
-        )
     }
 }

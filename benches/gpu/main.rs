@@ -10,11 +10,13 @@
 
 mod batch;
 mod time;
+#[path = "../../cli/src/report/twin.rs"]
+mod twin;
 
 use std::path::{Path, PathBuf};
 
 use cust::context::Context;
-use cust::device::{Device, DeviceAttribute};
+use cust::device::Device;
 use cust::memory::DeviceBuffer;
 use cust::stream::{Stream, StreamFlags};
 use paged_attention::cuda::CudaBackend;
@@ -86,8 +88,9 @@ fn run() -> Result<(), String> {
     let device = Device::get_device(0).map_err(|error| error.to_string())?;
     let context = Context::new(device).map_err(|error| error.to_string())?;
     let backend = CudaBackend::new(&context).map_err(|error| error.to_string())?;
-    let l2 = device.get_attribute(DeviceAttribute::L2CacheSize);
-    let l2 = l2.map_err(|error| error.to_string())? as usize;
+    let twin = CudaBackend::new(&context).map_err(|error| error.to_string())?;
+    let twin = twin.with_ptx(twin::set());
+    let l2 = backend.l2_cache_bytes();
     let ((major, minor), (cuda, point)) = (backend.compute_capability(), backend.driver_version());
     let sms = backend.limits().sm_count;
     println!("device: {}", backend.device_name());
@@ -108,6 +111,7 @@ fn run() -> Result<(), String> {
     }
     let bench = Bench {
         backend: &backend,
+        twin: &twin,
         stream: Stream::new(StreamFlags::DEFAULT, None).map_err(|error| error.to_string())?,
         l2,
         small: args.small,
@@ -164,6 +168,7 @@ fn widen(range: &mut (f64, f64), value: f64) {
 
 struct Bench<'a> {
     backend: &'a CudaBackend,
+    twin: &'a CudaBackend,
     stream: Stream,
     l2: usize,
     small: bool,
@@ -175,7 +180,7 @@ impl Bench<'_> {
             true => 2,
             false => (4 * self.l2).div_ceil(shape.bytes()).max(1),
         };
-        let mut batch = Batch::new(self.backend, shape, sets)?;
+        let mut batch = Batch::new([self.backend, self.twin], shape, sets)?;
         batch.verify(&self.stream)?;
         let copied = if self.small {
             1 << 20

@@ -311,14 +311,6 @@ pub enum Error {
     )]
     PtxUnused(String),
 
-    /// The CUDA driver refused a call of `report`.
-    #[cfg(feature = "cuda")]
-    #[error("report: the CUDA driver refused {call}: {source}")]
-    Cuda {
-        call: &'static str,
-        source: cust::error::CudaError,
-    },
-
     /// The result differs from the reference by more than rounding explains.
     #[error(
         "check: {tensor}{index:?} = {found:e}, the reference is {expected:e}: {}",
@@ -359,18 +351,5 @@ impl Error {
     pub fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Write { path, source }
-    }
-}
-
-#[cfg(all(test, feature = "cuda"))]
-mod tests {
-    use super::Error;
-
-    #[test]
-    fn a_refusal_by_the_driver_names_the_call_and_the_reason() {
-        let (call, source) = ("cuModuleLoadData", cust::error::CudaError::InvalidValue);
-        // The reason is in the driver's words.
-        let text = format!("report: the CUDA driver refused cuModuleLoadData: {source}");
-        assert_eq!(Error::Cuda { call, source }.to_string(), text);
     }
 }

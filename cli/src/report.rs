@@ -9,6 +9,7 @@ mod on_cuda;
 mod pages;
 mod paging;
 mod targets;
+mod twin;
 
 use std::fs;
 use std::io::Write;

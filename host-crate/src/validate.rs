@@ -106,15 +106,7 @@ impl Plan {
         lse: Option<&[f32]>,
         workspace_bytes: usize,
     ) -> Result<(), Error> {
-        equal(
-            op,
-            "seq_lens",
-            "length",
-            inputs.seq_lens.len(),
-            self.num_seqs(),
-        )?;
-        inputs.validate(op, self.config())?;
-        check_capacity(op, inputs.seq_lens, self.max_seq_len())?;
+        self.validate_inputs(op, inputs)?;
         let (num_seqs, config) = (self.num_seqs(), self.config());
         check_rows(
             op,
@@ -129,6 +121,18 @@ impl Plan {
             check_lse(op, lse.len(), num_seqs, config.num_q_heads)?;
         }
         self.check_workspace(op, workspace_bytes)
+    }
+
+    /// The part of [`Plan::validate`] that is about the inputs.
+    pub(crate) fn validate_inputs<T: Element>(
+        &self,
+        op: Op,
+        inputs: &DecodeInputs<'_, T>,
+    ) -> Result<(), Error> {
+        let found = inputs.seq_lens.len();
+        equal(op, "seq_lens", "length", found, self.num_seqs())?;
+        inputs.validate(op, self.config())?;
+        check_capacity(op, inputs.seq_lens, self.max_seq_len())
     }
 
     pub(crate) fn check_workspace(&self, op: Op, found: usize) -> Result<(), Error> {

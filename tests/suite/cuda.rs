@@ -8,9 +8,9 @@ use cust::context::ContextHandle;
 use cust::context::legacy::{Context as OtherContext, ContextFlags, ContextStack};
 use cust::device::Device;
 use paged_attention::artefacts::{Manifest, PtxSet};
-use paged_attention::cuda::CudaBackend;
+use paged_attention::cuda::{CudaBackend, CudaDecode};
 use paged_attention::kernels::variants::{DECODE, MERGE};
-use paged_attention::{DType, DeviceTensors, Error, Op, RowsViewMut};
+use paged_attention::{DType, DeviceTensors, Error, Op, Plan, RowsViewMut, SplitPolicy};
 
 use crate::backend::cuda::{Cuda, Tensors, cuda, decode, get, put, stream};
 use crate::backend::{Backend, DTYPES, Output};
@@ -261,6 +261,59 @@ fn host_tensors_give_the_bits_of_device_tensors() {
         .decode_host(&batch.plan, &typed.inputs(), rows, lse)
         .unwrap();
     bits_eq("host tensors", &found, &expected).unwrap();
+}
+
+#[test]
+fn uploaded_tensors_give_the_same_bits_in_every_round_and_for_every_back_end_of_the_context() {
+    let batch = Batch::new(&case());
+    let expected = cuda().decode(&batch).unwrap();
+    let typed = batch.typed::<f32>();
+    let other = CudaBackend::open(0).unwrap();
+    let calls = [&cuda().backend, &other].map(|backend| {
+        backend
+            .upload(&batch.plan, &typed.inputs())
+            .unwrap_or_else(|error| panic!("{error}"))
+    });
+    let (out, lse) = calls[0].results::<f32>().unwrap();
+    assert!(out.iter().chain(&lse).all(|x| x.is_nan()), "before a run");
+    for rounds in [0, 1, 3] {
+        let times = CudaDecode::time(&[&calls[0], &calls[1]], rounds).unwrap();
+        let shape: Vec<usize> = times.iter().map(Vec::len).collect();
+        assert_eq!(shape, vec![2; rounds]);
+    }
+    for call in &calls {
+        let (out, lse) = call.results::<f32>().unwrap();
+        bits_eq("uploaded", &Output { out, lse }, &expected).unwrap();
+    }
+    let error = calls[0].results::<half::f16>().unwrap_err();
+    let text = "decode: the tensors hold f16, must hold the configuration's f32";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn uploading_refuses_lengths_past_the_plan() {
+    let batch = Batch::new(&case());
+    let typed = batch.typed::<f32>();
+    let (config, seqs) = (batch.config(), batch.num_seqs());
+    let limits = cuda().backend.limits();
+    let plan = Plan::new(config, seqs, 1, SplitPolicy::Auto, &limits).unwrap();
+    let error = cuda().backend.upload(&plan, &typed.inputs()).err();
+    let (index, value) = (0, 5);
+    let expected = Error::SeqLenPastCapacity {
+        op: Op::Decode,
+        index,
+        value,
+        max_seq_len: 1,
+    };
+    assert_eq!(error, Some(expected));
+}
+
+#[test]
+fn every_copy_is_timed() {
+    for rounds in [0, 3] {
+        let times = cuda().backend.time_copy(1 << 16, rounds).unwrap();
+        assert_eq!(times.len(), rounds);
+    }
 }
 
 /// A folder with a copy of the embedded artefacts, changed.

@@ -3,19 +3,17 @@
 use std::sync::LazyLock;
 
 use half::f16;
-use paged_attention::emulator::{self, Emulator};
+use paged_attention::emulator::{self, Emulator, Uploaded};
 use paged_attention::kernels::geometry::{STAGES, TileMap, UNIT_TOKENS, WARPS};
 use paged_attention::kernels::variants::DecodeKind;
-use paged_attention::{DeviceLimits, LaunchArgs, Plan};
-use ptx_emulator::{Counters, Detectors, Launch, Module, Options};
+use paged_attention::{DeviceLimits, Plan};
+use ptx_emulator::{Counters, Detectors, Options};
 
 use super::machine::PerByte;
 use super::pages::Shape;
+use super::twin;
 use crate::batch::Batch;
 use crate::error::Error;
-
-/// The decode body for f16, head_dim 128, with contiguous addresses in place of the table.
-pub const TWIN: &str = include_str!("../../ptx/contiguous_f16_d128.ptx");
 
 /// A decode launch.
 pub struct Counted {
@@ -68,12 +66,7 @@ impl Counted {
 pub fn paged(shape: &Shape, batch: &Batch<f16>, detectors: Detectors) -> Result<Counted, Error> {
     let plan = shape.plan(&DeviceLimits::h100())?;
     let uploaded = emulator::upload(&plan, &batch.inputs(), false)?;
-    let reports = Emulator::embedded().launch(&plan, &uploaded, &options(detectors))?;
-    Ok(Counted {
-        plan,
-        kv_bytes: shape.kv_bytes(),
-        counters: reports.decode.unwrap_or_default().counters,
-    })
+    count(Emulator::embedded(), plan, shape, &uploaded, detectors)
 }
 
 /// Counts the twin on the tokens of a batch that lies side by side.
@@ -82,51 +75,35 @@ pub fn contiguous(
     side_by_side: &Batch<f16>,
     detectors: Detectors,
 ) -> Result<Counted, Error> {
-    static MODULE: LazyLock<Module> =
-        LazyLock::new(|| Module::parse(TWIN).expect("the twin that is carried can be loaded"));
-    let failed = |source: ptx_emulator::Error| {
-        Error::Library(paged_attention::Error::Emulated {
-            subject: "the contiguous twin",
-            source,
-        })
-    };
+    static TWIN: LazyLock<Emulator> = LazyLock::new(|| Emulator::new(twin::set()));
     let shape = Shape {
         block_size: shape.ctx,
         ..*shape
     };
     let plan = shape.plan(&DeviceLimits::h100())?;
-    let uploaded = emulator::upload(&plan, &side_by_side.inputs(), false)?;
-    let launches = plan.launches(&uploaded.tensors)?;
-    let mut counters = Counters::default();
-    if let Some(launch) = launches.decode
-        && let LaunchArgs::Decode(mut args) = launch.args
-    {
-        // Nothing of the table may be looked at.
-        args.block_table = 0;
-        let geometry = Launch {
-            grid: launch.grid,
-            block: launch.block,
-            shared_bytes: launch.shared_bytes,
-        };
-        let entry = launch.entry.replace("decode", "contiguous");
-        let arguments = LaunchArgs::Decode(args).to_bytes();
-        let options = options(detectors);
-        let memory = &uploaded.memory;
-        let report = MODULE.launch(memory, &entry, geometry, &arguments, &options);
-        counters = report.map_err(failed)?.counters;
-    }
-    Ok(Counted {
-        kv_bytes: shape.kv_bytes(),
-        plan,
-        counters,
-    })
+    let mut uploaded = emulator::upload(&plan, &side_by_side.inputs(), false)?;
+    // Where nothing lies: a look at the table is a fault.
+    uploaded.tensors.block_table.address = 16;
+    count(&TWIN, plan, &shape, &uploaded, detectors)
 }
 
-fn options(detectors: Detectors) -> Options {
-    Options {
+fn count(
+    emulator: &Emulator,
+    plan: Plan,
+    shape: &Shape,
+    uploaded: &Uploaded,
+    detectors: Detectors,
+) -> Result<Counted, Error> {
+    let options = Options {
         detectors,
         ..Options::default()
-    }
+    };
+    let reports = emulator.launch(&plan, uploaded, &options)?;
+    Ok(Counted {
+        plan,
+        kv_bytes: shape.kv_bytes(),
+        counters: reports.decode.unwrap_or_default().counters,
+    })
 }
 
 /// Bytes that a CTA has on their way while it computes: all stages of its ring but the one in use.

@@ -105,7 +105,12 @@ impl PtxSet {
         Self::new(&text, files)
     }
 
-    fn new(manifest: &str, files: BTreeMap<String, Cow<'static, str>>) -> Result<Self, Error> {
+    /// A set from texts, for instance one that a program carries: `manifest.json` and the files that
+    /// it names, by name.
+    ///
+    /// # Errors
+    /// As for [`PtxSet::load`], but for what is about reading.
+    pub fn new(manifest: &str, files: BTreeMap<String, Cow<'static, str>>) -> Result<Self, Error> {
         let manifest = parse(manifest)?;
         let headers = files.iter().map(|(name, text)| (name, Header::of(text)));
         let headers: BTreeMap<_, _> = headers.collect();

@@ -14,6 +14,7 @@ pub(super) struct DeviceInfo {
     pub capability: (u32, u32),
     pub driver: (u32, u32),
     pub limits: DeviceLimits,
+    pub l2_cache_bytes: usize,
     /// Shared memory that a block may opt in to, in bytes.
     pub shared_per_block: u32,
 }
@@ -104,6 +105,7 @@ impl DeviceInfo {
                 get(DeviceAttribute::MaxSharedMemoryPerMultiprocessor)?,
                 get(DeviceAttribute::MaxRegistersPerMultiprocessor)?,
             ),
+            l2_cache_bytes: get(DeviceAttribute::L2CacheSize)? as usize,
             shared_per_block: get(DeviceAttribute::MaxSharedMemoryPerBlockOptin)?,
         })
     }

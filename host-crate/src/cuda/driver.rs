@@ -55,10 +55,12 @@ unsafe extern "C" {
     fn cuStreamIsCapturing(stream: CUstream, status: *mut c_uint) -> u32;
 }
 
-/// `CUdevice_attribute`: a multiprocessor's figures and the compute capability.
+/// `CUdevice_attribute`: a multiprocessor's figures, the second-level cache's size and the compute
+/// capability.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DeviceAttribute {
     MultiprocessorCount = 16,
+    L2CacheSize = 38,
     MaxThreadsPerMultiprocessor = 39,
     ComputeCapabilityMajor = 75,
     ComputeCapabilityMinor = 76,

@@ -1,23 +1,39 @@
 //! Decode over host tensors, for tools and tests.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use cust::error::CudaError;
 use cust::event::{Event, EventFlags};
-use cust::memory::{CopyDestination, DeviceBuffer};
+use cust::memory::{AsyncCopyDestination, DeviceBuffer};
 use cust::stream::{Stream, StreamFlags};
 
-use super::driver::cust_error;
-use super::tensors::{CudaBuffer, CudaBufferMut};
-use super::{CudaBackend, CudaCache, CudaInputs, CudaRows, CudaRowsMut, CudaTable, OP};
+use super::driver::{Current, cust_error};
+use super::held::Held;
+use super::{CudaBackend, OP};
 use crate::element::{bytes_of, bytes_of_mut};
-use crate::{CacheView, DecodeInputs, Element, Error, Plan, RowsViewMut};
+use crate::views::RowsShape;
+use crate::{
+    DecodeInputs, DeviceCache, DeviceRows, DeviceTable, DeviceTensors, Element, Error, Plan,
+    RowsViewMut,
+};
 
-/// A host slice's copy on the device.
-struct Copied {
-    argument: &'static str,
-    bytes: DeviceBuffer<u8>,
-    element_bytes: usize,
+/// A byte that makes a NaN of every storage type, so that what is not written shows.
+const UNWRITTEN: u8 = 0xff;
+
+/// Decode attention over device copies of host tensors, from [`CudaBackend::upload`]: for tools and
+/// tests that run it over and over.
+pub struct CudaDecode<'a> {
+    backend: &'a CudaBackend,
+    plan: Plan,
+    /// Addresses in the buffers.
+    tensors: DeviceTensors,
+    out: Held<u8>,
+    lse: Option<Held<u8>>,
+    _others: [Held<u8>; 6],
+    /// Not to be run by two threads at a time, which would write the same results.
+    _one_thread: PhantomData<Cell<()>>,
 }
 
 impl CudaBackend {
@@ -35,106 +51,211 @@ impl CudaBackend {
         mut out: RowsViewMut<'_, T>,
         lse: Option<&mut [f32]>,
     ) -> Result<Duration, Error> {
-        let workspace_bytes = plan.workspace_bytes();
-        plan.validate(OP, inputs, &out, lse.as_deref(), workspace_bytes)?;
-        self.prepare(plan)?;
-        if plan.num_seqs() == 0 {
-            return Ok(Duration::ZERO);
-        }
-        // Dropped last: freeing the buffers needs the context.
-        let _current = self.context.current()?;
-        let q = copy("q", bytes_of(inputs.q.data()), size_of::<T>())?;
-        let k = copy("k_cache", bytes_of(inputs.k_cache.data()), size_of::<T>())?;
-        let v = copy("v_cache", bytes_of(inputs.v_cache.data()), size_of::<T>())?;
-        let table = copy("block_table", bytes_of(inputs.block_table.entries()), 4)?;
-        let lens = copy("seq_lens", bytes_of(inputs.seq_lens), 4)?;
+        plan.validate(OP, inputs, &out, lse.as_deref(), plan.workspace_bytes())?;
+        let (shape, len) = (out.shape(), out.data().len());
+        let mut call = self.upload_for(plan, inputs, (shape, len), lse.is_some())?;
         // With what lies between the rows.
-        let mut out_copy = copy("out", bytes_of(out.data()), size_of::<T>())?;
-        let mut lse_copy = match &lse {
-            Some(lse) => Some(copy("lse", bytes_of(&lse[..]), 4)?),
-            None => None,
-        };
-        let zeros = DeviceBuffer::zeroed(workspace_bytes);
-        let mut workspace = Copied {
-            argument: "workspace",
-            bytes: zeros.map_err(|error| cust_error("cuMemAlloc", "workspace", error))?,
-            element_bytes: 1,
-        };
-
-        let (seqs, heads, d) = (out.num_seqs(), out.num_heads(), out.head_dim());
-        let (token_stride, head_stride) = (inputs.q.token_stride(), inputs.q.head_stride());
-        let on_device = CudaInputs {
-            q: CudaRows::with_strides(q.view(), seqs, heads, d, token_stride, head_stride),
-            k_cache: cache(&k, &inputs.k_cache),
-            v_cache: cache(&v, &inputs.v_cache),
-            block_table: CudaTable::with_stride(
-                table.view(),
-                seqs,
-                inputs.block_table.max_blocks_per_seq(),
-                inputs.block_table.row_stride(),
-            ),
-            seq_lens: lens.view(),
-        };
-        let (token_stride, head_stride) = (out.token_stride(), out.head_stride());
-        let data = out_copy.view_mut();
-        let rows = CudaRowsMut::with_strides(data, seqs, heads, d, token_stride, head_stride);
-
-        let entry = plan.decode_variant().entry;
-        let failed = |call| move |error: CudaError| cust_error(call, entry, error);
-        let stream = Stream::new(StreamFlags::DEFAULT, None).map_err(failed("cuStreamCreate"))?;
-        let event = || Event::new(EventFlags::DEFAULT).map_err(failed("cuEventCreate"));
-        let (start, end) = (event()?, event()?);
-        let record = |event: &Event| event.record(&stream).map_err(failed("cuEventRecord"));
-        record(&start)?;
-        let lse_view = lse_copy.as_mut().map(Copied::view_mut);
-        let workspace = workspace.view_mut();
-        self.decode(&stream, plan, &on_device, rows, lse_view, workspace)?;
-        record(&end)?;
-        stream
-            .synchronize()
-            .map_err(failed("cuStreamSynchronize"))?;
-        let elapsed = end.elapsed_time_f32(&start);
-        let elapsed = elapsed.map_err(failed("cuEventElapsedTime"))?;
-
-        if let (Some(lse), Some(copy)) = (lse, &lse_copy) {
-            copy.copy_to(bytes_of_mut(lse))?;
+        call.out.set(bytes_of(out.data()), false)?;
+        let elapsed = CudaDecode::time(&[&call], 1)?[0][0];
+        if let (Some(to), Some(from)) = (lse, &call.lse) {
+            let rows = shape.num_seqs * shape.num_heads;
+            from.copy_to(bytes_of_mut(&mut to[..rows]))?;
         }
-        out_copy.copy_to(bytes_of_mut(out.data_mut()))?;
-        Ok(Duration::from_secs_f32(elapsed.max(0.0) / 1e3))
+        call.out.copy_to(bytes_of_mut(out.data_mut()))?;
+        Ok(elapsed)
+    }
+
+    /// Copies host tensors to the device, with room for a dense output, `lse` and the workspace, all
+    /// NaN.
+    ///
+    /// # Errors
+    /// What [`Plan::validate`] refuses of inputs, and [`CudaBackend::prepare`]; [`Error::Driver`].
+    pub fn upload<T: Element>(
+        &self,
+        plan: &Plan,
+        inputs: &DecodeInputs<'_, T>,
+    ) -> Result<CudaDecode<'_>, Error> {
+        plan.validate_inputs(OP, inputs)?;
+        let (num_seqs, config) = (plan.num_seqs(), plan.config());
+        let shape = RowsShape::contiguous(num_seqs, config.num_q_heads, config.head_dim);
+        let len = num_seqs.saturating_mul(shape.token_stride);
+        self.upload_for(plan, inputs, (shape, len), true)
+    }
+
+    /// Copies validated inputs, with room for an output of so many elements.
+    fn upload_for<T: Element>(
+        &self,
+        plan: &Plan,
+        inputs: &DecodeInputs<'_, T>,
+        (out_shape, out_len): (RowsShape, usize),
+        lse: bool,
+    ) -> Result<CudaDecode<'_>, Error> {
+        self.prepare(plan)?;
+        let context = &self.context;
+        let copy = |argument, bytes: &[u8]| {
+            let mut held = Held::zeroed(context, argument, bytes.len())?;
+            held.set(bytes, false)?;
+            Ok::<_, Error>(held)
+        };
+        let room = |argument, bytes| {
+            let mut held = Held::zeroed(context, argument, bytes)?;
+            held.fill(UNWRITTEN)?;
+            Ok::<_, Error>(held)
+        };
+        let DecodeInputs {
+            q,
+            k_cache,
+            v_cache,
+            block_table,
+            seq_lens,
+        } = inputs;
+        let others = [
+            copy("q", bytes_of(q.data()))?,
+            copy("k_cache", bytes_of(k_cache.data()))?,
+            copy("v_cache", bytes_of(v_cache.data()))?,
+            copy("block_table", bytes_of(block_table.entries()))?,
+            copy("seq_lens", bytes_of(seq_lens))?,
+            room("workspace", plan.workspace_bytes())?,
+        ];
+        let out = room("out", out_len.saturating_mul(size_of::<T>()))?;
+        let lse = match lse {
+            true => {
+                let rows = out_shape.num_seqs * out_shape.num_heads;
+                Some(room("lse", rows * size_of::<f32>())?)
+            }
+            false => None,
+        };
+        let at = |held: &Held<u8>| held.address(OP, context);
+        let rows = |address, shape: RowsShape| DeviceRows {
+            address,
+            token_stride: shape.token_stride,
+            head_stride: shape.head_stride,
+        };
+        let tensors = DeviceTensors {
+            q: rows(at(&others[0])?, q.shape()),
+            k_cache: DeviceCache {
+                address: at(&others[1])?,
+                strides: k_cache.strides(),
+            },
+            v_cache: DeviceCache {
+                address: at(&others[2])?,
+                strides: v_cache.strides(),
+            },
+            block_table: DeviceTable {
+                address: at(&others[3])?,
+                row_stride: block_table.row_stride(),
+            },
+            seq_lens: at(&others[4])?,
+            out: rows(at(&out)?, out_shape),
+            lse: lse.as_ref().map(at).transpose()?,
+            workspace: at(&others[5])?,
+        };
+        Ok(CudaDecode {
+            backend: self,
+            plan: plan.clone(),
+            tensors,
+            out,
+            lse,
+            _others: others,
+            _one_thread: PhantomData,
+        })
+    }
+
+    /// How long the device takes to copy `bytes` bytes within its memory, `rounds` times: what its
+    /// bandwidth can be held against. Each copy reads the bytes and writes them.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn time_copy(&self, bytes: usize, rounds: usize) -> Result<Vec<Duration>, Error> {
+        // Dropped last: the buffers are freed in it.
+        let current = self.context.current()?;
+        let failed = |error| cust_error("cuMemAlloc or cuMemsetD8", "a copy", error);
+        let from = DeviceBuffer::<u8>::zeroed(bytes).map_err(failed)?;
+        let mut to = DeviceBuffer::<u8>::zeroed(bytes).map_err(failed)?;
+        spans(&current, rounds, |_, stream| {
+            // SAFETY: `spans` waits for the stream before it returns, and both buffers live longer.
+            let copied = unsafe { to.async_copy_from(&from, stream) };
+            copied.map_err(|error| cust_error("cuMemcpyDtoDAsync", "a copy", error))
+        })
     }
 }
 
-fn copy(argument: &'static str, bytes: &[u8], element_bytes: usize) -> Result<Copied, Error> {
-    let copied = DeviceBuffer::from_slice(bytes);
-    Ok(Copied {
-        argument,
-        bytes: copied.map_err(|error| cust_error("cuMemAlloc or cuMemcpyHtoD", argument, error))?,
-        element_bytes,
-    })
+impl CudaDecode<'_> {
+    /// Runs `calls` in turn, `rounds` times, on one stream, and waits. The result says how long the
+    /// device took, `[rounds][calls]`. Everything is launched before anything is waited for, so that
+    /// the device never waits for the host.
+    ///
+    /// # Errors
+    /// [`Error::ForeignContext`] where their back ends are of several contexts; [`Error::Driver`].
+    pub fn time(calls: &[&Self], rounds: usize) -> Result<Vec<Vec<Duration>>, Error> {
+        let Some(first) = calls.first() else {
+            return Ok(vec![vec![]; rounds]);
+        };
+        let current = first.backend.context.current()?;
+        let spans = spans(&current, rounds * calls.len(), |i, stream| {
+            let call = calls[i % calls.len()];
+            // SAFETY: the stream is live as cust's type is, and `spans` waits for it. The buffers
+            // reach as far as the slices that they are copies of, which were validated as the table
+            // and the lengths were, and are `call`'s own, which is on this thread alone.
+            unsafe {
+                let stream = stream.as_inner();
+                call.backend.decode_raw(stream, &call.plan, &call.tensors)
+            }
+        })?;
+        Ok(spans.chunks(calls.len()).map(<[_]>::to_vec).collect())
+    }
+
+    /// The results, `[num_seqs, num_q_heads, head_dim]` and `[num_seqs, num_q_heads]`; NaN before the
+    /// first run.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`]; [`Error::Driver`].
+    pub fn results<T: Element>(&self) -> Result<(Vec<T>, Vec<f32>), Error> {
+        let config = self.plan.config();
+        if T::DTYPE != config.dtype {
+            return Err(Error::DTypeMismatch {
+                op: OP,
+                found: T::DTYPE,
+                expected: config.dtype,
+            });
+        }
+        let rows = self.plan.num_seqs() * config.num_q_heads;
+        let mut out = vec![T::from_f32(0.0); rows * config.head_dim];
+        let mut lse = vec![0.0; rows];
+        self.out.copy_to(bytes_of_mut(&mut out))?;
+        if let Some(from) = &self.lse {
+            from.copy_to(bytes_of_mut(&mut lse))?;
+        }
+        Ok((out, lse))
+    }
 }
 
-impl Copied {
-    fn view(&self) -> CudaBuffer<'_> {
-        CudaBuffer::from(&*self.bytes).of_elements(self.element_bytes)
+/// How long each of `count` calls takes that are given to a stream of the current context, one behind
+/// the other.
+fn spans(
+    _current: &Current,
+    count: usize,
+    mut call: impl FnMut(usize, &Stream) -> Result<(), Error>,
+) -> Result<Vec<Duration>, Error> {
+    let failed = |call| move |error: CudaError| cust_error(call, "timing", error);
+    let stream = Stream::new(StreamFlags::DEFAULT, None).map_err(failed("cuStreamCreate"))?;
+    let event = |_| Event::new(EventFlags::DEFAULT).map_err(failed("cuEventCreate"));
+    let events: Vec<Event> = (0..=count).map(event).collect::<Result<_, _>>()?;
+    let record = |event: &Event| event.record(&stream).map_err(failed("cuEventRecord"));
+    let mut given = record(&events[0]);
+    for (i, event) in events[1..].iter().enumerate() {
+        given = given
+            .and_then(|()| call(i, &stream))
+            .and_then(|()| record(event));
     }
-
-    fn view_mut(&mut self) -> CudaBufferMut<'_> {
-        CudaBufferMut::from(&mut *self.bytes).of_elements(self.element_bytes)
-    }
-
-    fn copy_to(&self, host: &mut [u8]) -> Result<(), Error> {
-        let copied = self.bytes.copy_to(host);
-        copied.map_err(|error| cust_error("cuMemcpyDtoH", self.argument, error))
-    }
-}
-
-fn cache<'a, T: Element>(copy: &'a Copied, view: &CacheView<'_, T>) -> CudaCache<'a> {
-    CudaCache::with_strides(
-        copy.view(),
-        view.num_blocks(),
-        view.block_size(),
-        view.num_kv_heads(),
-        view.head_dim(),
-        view.strides(),
-    )
+    // Also after an error: what the calls use may be freed next.
+    let waited = stream.synchronize();
+    given?;
+    waited.map_err(failed("cuStreamSynchronize"))?;
+    let span = |pair: &[Event]| {
+        let milliseconds = pair[1].elapsed_time_f32(&pair[0]);
+        let milliseconds = milliseconds.map_err(failed("cuEventElapsedTime"))?;
+        Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
+    };
+    events.windows(2).map(span).collect()
 }

@@ -98,6 +98,7 @@
 mod cache;
 mod context;
 mod driver;
+mod held;
 mod host;
 mod kernels;
 mod operands;
@@ -111,6 +112,7 @@ use cust::context::Context;
 use cust::stream::Stream;
 use cust::sys::{CUcontext, CUstream};
 
+pub use host::CudaDecode;
 pub use operands::{CudaCacheTable, CudaLengths, CudaPairs, CudaSlots};
 pub use tensors::{
     CudaBuffer, CudaBufferMut, CudaCache, CudaCacheMut, CudaInputs, CudaRows, CudaRowsMut,
@@ -201,6 +203,11 @@ impl CudaBackend {
     /// The device's figures, for [`Plan::new`].
     pub fn limits(&self) -> DeviceLimits {
         self.context.info().limits
+    }
+
+    /// The device's second-level cache, in bytes.
+    pub fn l2_cache_bytes(&self) -> usize {
+        self.context.info().l2_cache_bytes
     }
 
     /// The device's compute capability (major, minor).

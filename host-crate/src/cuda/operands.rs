@@ -3,78 +3,14 @@
 //! Slots, pairs, addresses and starts decide where a kernel writes. They are checked on the host and
 //! copied by `set`, so that a launch needs no look at them, no copy and no allocation.
 
-use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cust::memory::bytemuck::Zeroable;
-use cust::memory::{CopyDestination, DeviceBuffer, DeviceCopy};
-
 use super::context::ContextRef;
-use super::driver::cust_error;
+use super::held::Held;
 use super::{CudaBackend, CudaCacheMut};
 use crate::cache::{MAX_INDEX, range};
 use crate::checks::{check_len, equal};
 use crate::{CacheSizes, Error, Op};
-
-/// A buffer in a back end's context, freed in it whatever is current then.
-struct Held<T: DeviceCopy> {
-    argument: &'static str,
-    buffer: ManuallyDrop<DeviceBuffer<T>>,
-    context: Arc<ContextRef>,
-}
-
-impl<T: DeviceCopy + Zeroable> Held<T> {
-    /// A buffer of this many zeros, one at least: none has no address.
-    fn zeroed(
-        context: &Arc<ContextRef>,
-        argument: &'static str,
-        len: usize,
-    ) -> Result<Self, Error> {
-        let context = Arc::clone(context);
-        let current = context.current()?;
-        let buffer = DeviceBuffer::zeroed(len.max(1));
-        drop(current);
-        let failed = |error| cust_error("cuMemAlloc or cuMemsetD8", argument, error);
-        Ok(Self {
-            argument,
-            buffer: ManuallyDrop::new(buffer.map_err(failed)?),
-            context,
-        })
-    }
-
-    /// Replaces the first values; with `wait`, only after everything that has been launched has run.
-    fn set(&mut self, values: &[T], wait: bool) -> Result<(), Error> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let current = self.context.current()?;
-        if wait {
-            current.synchronize()?;
-        }
-        let copied = self.buffer.index(..values.len()).copy_from(values);
-        copied.map_err(|error| cust_error("cuMemcpyHtoD", self.argument, error))
-    }
-
-    /// The address, for a call of a back end of `context`.
-    fn address(&self, op: Op, context: &ContextRef) -> Result<u64, Error> {
-        if self.context.handle() == context.handle() {
-            return Ok(self.buffer.as_device_ptr().as_raw());
-        }
-        let argument = self.argument;
-        Err(Error::ForeignContext { op, argument })
-    }
-}
-
-impl<T: DeviceCopy> Drop for Held<T> {
-    fn drop(&mut self) {
-        // Without its context the buffer cannot be freed; it ends with the context then.
-        if let Ok(_current) = self.context.current() {
-            // SAFETY: dropped here and nowhere else, and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.buffer) };
-        }
-    }
-}
 
 /// As many as a launch takes, so that no size in bytes overflows.
 fn check_capacity(op: Op, argument: &'static str, capacity: usize) -> Result<(), Error> {

@@ -43,21 +43,6 @@ impl<'a, B: DeviceCopy> From<&'a mut DeviceSlice<B>> for CudaBufferMut<'a> {
     }
 }
 
-/// The same bytes as elements of another size.
-macro_rules! of_elements {
-    ($($buffer:ident),*) => {
-        $(impl $buffer<'_> {
-            pub(super) fn of_elements(mut self, element_bytes: usize) -> Self {
-                let bytes = self.buffer.len * self.buffer.element_bytes;
-                self.buffer.len = bytes / element_bytes;
-                self.buffer.element_bytes = element_bytes;
-                self
-            }
-        })*
-    };
-}
-of_elements!(CudaBuffer, CudaBufferMut);
-
 fn buffer<B: DeviceCopy>(slice: &DeviceSlice<B>) -> Buffer {
     let address = slice.as_device_ptr().as_raw();
     Buffer {
