@@ -7,6 +7,7 @@ use paged_attention::cpu::InstructionSet;
 use paged_attention::{CacheLayout, Element};
 
 use super::batch::{Batch, Shape};
+use super::overlap::overlapped;
 use super::read_loop::{multiply_adds_per_second, read};
 
 /// Rounds of (read, multiply-add, decode).
@@ -26,10 +27,11 @@ pub fn main() {
         set.name(),
         rayon::current_num_threads()
     );
-    println!("GB/s of K and V, medians of {ROUNDS} rounds; share: median of the rounds' ratios");
+    println!("GB/s of K and V, medians of {ROUNDS} rounds; shares of the bound: medians of ratios");
+    println!("loop: what reads and dependent multiply-adds alone reach on the same blocks");
     println!(
-        "{:<34} {:>7} {:>7} {:>9} {:>7} {:>6}",
-        "shape", "decode", "read", "FMA limit", "bound", "share"
+        "{:<34} {:>7} {:>7} {:>9} {:>7} {:>6} {:>6}",
+        "shape", "decode", "read", "FMA limit", "bound", "share", "loop"
     );
     let mha = |ctx: usize, layout| Shape {
         seqs: (4 * 4096 / ctx).max(1),
@@ -128,36 +130,37 @@ fn row<T: Element>(wanted: &[String], set: InstructionSet, name: &str, shape: Sh
         let start = Instant::now();
         batch.decode(set);
         let decode = bytes / start.elapsed().as_secs_f64();
-        samples.push(decode, read, limit);
+        let time = overlapped(set, &batch.blocks(), per_byte);
+        let both = time.map_or(f64::NAN, |time| bytes / time.as_secs_f64());
+        samples.push(decode, read, limit, both);
     }
-    let [decode, read, limit, bound, share] = samples.medians();
+    let [decode, read, limit, bound, share, both] = samples.medians();
     println!(
-        "{label:<34} {:>7.2} {:>7.2} {:>9.2} {:>7.2} {:>5.1}%",
+        "{label:<34} {:>7.2} {:>7.2} {:>9.2} {:>7.2} {:>5.1}% {:>5.1}%",
         decode / 1e9,
         read / 1e9,
         limit / 1e9,
         bound / 1e9,
-        share * 100.0
+        share * 100.0,
+        both * 100.0
     );
 }
 
-/// Columns: decode, read loop, multiply-add limit, bound (bytes per second), share.
+/// Columns: decode, read loop, multiply-add limit, bound (bytes per second), shares of the bound by
+/// decode and by the loop that overlaps both.
 #[derive(Default)]
-struct Samples([Vec<f64>; 5]);
+struct Samples([Vec<f64>; 6]);
 
 impl Samples {
-    fn push(&mut self, decode: f64, read: f64, limit: f64) {
+    fn push(&mut self, decode: f64, read: f64, limit: f64, both: f64) {
         let bound = read.min(limit);
-        for (column, x) in self
-            .0
-            .iter_mut()
-            .zip([decode, read, limit, bound, decode / bound])
-        {
+        let row = [decode, read, limit, bound, decode / bound, both / bound];
+        for (column, x) in self.0.iter_mut().zip(row) {
             column.push(x);
         }
     }
 
-    fn medians(self) -> [f64; 5] {
+    fn medians(self) -> [f64; 6] {
         self.0.map(|mut column| {
             column.sort_by(f64::total_cmp);
             column[column.len() / 2]

@@ -161,6 +161,22 @@ impl<T: Element> Batch<T> {
         }
     }
 
+    /// Keys and values of each block, in the order of the table.
+    pub fn blocks(&self) -> Vec<[&[u8]; 2]> {
+        let Shape {
+            kv_heads,
+            head_dim,
+            block_size,
+            ..
+        } = self.shape;
+        let bytes = block_size * kv_heads * head_dim * size_of::<T>();
+        let pools = [self.k.bytes(), self.v.bytes()];
+        let blocks = self.table.iter();
+        blocks
+            .map(|&i| pools.map(|pool| &pool[i as usize * bytes..][..bytes]))
+            .collect()
+    }
+
     /// Attention through the table.
     pub fn decode(&mut self, set: InstructionSet) {
         let Shape {

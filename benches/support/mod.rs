@@ -2,4 +2,5 @@
 
 pub mod bandwidth;
 pub mod batch;
+pub mod overlap;
 pub mod read_loop;

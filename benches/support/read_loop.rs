@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use paged_attention::cpu::InstructionSet;
 
 /// Runs `work(thread)` on every thread of the pool and returns the time until the last has ended.
-fn on_all_threads(work: impl Fn(usize) + Sync) -> Duration {
+pub fn on_all_threads(work: impl Fn(usize) + Sync) -> Duration {
     let threads = rayon::current_num_threads();
     let start = Instant::now();
     rayon::in_place_scope(|scope| {
