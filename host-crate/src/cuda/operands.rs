@@ -30,31 +30,30 @@ fn check_room(
 pub struct CudaSlots {
     held: Held<i64>,
     sizes: CacheSizes,
-    /// As on the device: what is not set is skipped.
+    capacity: usize,
+    /// As on the device, as far as anything was ever set: what is not set now is skipped.
     slots: Vec<i64>,
     len: usize,
 }
 
 impl CudaSlots {
-    /// Replaces the slots, at once: launches that have not run yet see the new ones. Beyond them the
-    /// capacity is filled with −1, so that a captured call can be replayed with fewer slots.
+    /// Replaces the slots, at once: launches that have not run yet see the new ones. Earlier ones
+    /// behind them become −1, so that a captured call can be replayed with fewer slots.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] for more slots than the capacity, [`Error::Slot`] past the cache;
-    /// [`Error::Driver`].
+    /// [`Error::BufferTooSmall`] for more slots than the capacity, [`Error::Slot`] past the cache.
+    /// The slots stay as they were then. [`Error::Driver`], after which none are set.
     pub fn set(&mut self, slot_mapping: &[i64]) -> Result<(), Error> {
-        let (capacity, len) = (self.slots.len(), slot_mapping.len());
-        check_room(
-            Op::ReshapeAndCache,
-            "slot_mapping",
-            capacity,
-            ("slots", len),
-        )?;
+        let (op, len) = (Op::ReshapeAndCache, slot_mapping.len());
+        check_room(op, "slot_mapping", self.capacity, ("slots", len))?;
         self.sizes.check_slots(len, slot_mapping)?;
         self.slots.fill(-1);
+        self.slots.resize(self.slots.len().max(len), -1);
         self.slots[..len].copy_from_slice(slot_mapping);
+        self.len = 0;
+        self.held.set(&self.slots, false)?;
         self.len = len;
-        self.held.set(&self.slots, false)
+        Ok(())
     }
 
     /// Slots set last.
@@ -156,6 +155,8 @@ pub struct CudaLengths {
     /// 0 and the sums of the lengths.
     held: Held<i64>,
     capacity: usize,
+    /// Most sequences that were ever set.
+    most_seqs: usize,
     num_seqs: usize,
     num_tokens: usize,
     /// The longest sequence and its length.
@@ -202,7 +203,8 @@ impl CudaLengths {
             }
         }
         // A captured launch of more sequences finds empty ones behind these.
-        starts.resize(self.capacity + 1, num_tokens);
+        self.most_seqs = self.most_seqs.max(num_seqs);
+        starts.resize(self.most_seqs + 1, num_tokens);
         // Nothing is set if the copy fails half-way.
         (self.num_seqs, self.num_tokens, self.longest) = (0, 0, (0, 0));
         self.held.set(&starts, true)?;
@@ -245,14 +247,11 @@ impl CudaBackend {
     /// [`Error::OutOfRange`] for more than a launch takes; [`Error::Driver`].
     pub fn slots(&self, sizes: &CacheSizes, capacity: usize) -> Result<CudaSlots, Error> {
         check_capacity(Op::ReshapeAndCache, "capacity", capacity)?;
-        let mut held = Held::zeroed(&self.context, "slot_mapping", capacity)?;
-        // The host's memory comes after the device's, which mostly ends sooner.
-        let slots = vec![-1; capacity];
-        held.set(&slots, false)?;
         Ok(CudaSlots {
-            held,
+            held: Held::zeroed(&self.context, "slot_mapping", capacity)?,
             sizes: *sizes,
-            slots,
+            capacity,
+            slots: vec![],
             len: 0,
         })
     }
@@ -282,6 +281,7 @@ impl CudaBackend {
         Ok(CudaLengths {
             held: Held::zeroed(&self.context, "seq_lens", max_seqs + 1)?,
             capacity: max_seqs,
+            most_seqs: 0,
             num_seqs: 0,
             num_tokens: 0,
             longest: (0, 0),
