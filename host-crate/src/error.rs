@@ -1,12 +1,12 @@
 //! Everything that can be refused. Each message is one sentence that starts with the operation and
 //! names the argument, the index, the value and the bound.
 
+mod text;
 mod words;
 
 use std::path::PathBuf;
 
 use crate::DType;
-use words::List;
 pub use words::{Op, Shape};
 
 /// Why an operation was refused. Nothing has been written when one is returned, unless the
@@ -15,11 +15,6 @@ pub use words::{Op, Shape};
 #[non_exhaustive]
 pub enum Error {
     /// There is no kernel for this head size.
-    #[error(
-        "config: head_dim = {head_dim} is not supported for {}, must be one of {}",
-        dtype.name(),
-        List(supported)
-    )]
     UnsupportedHeadDim {
         /// Storage type of the configuration.
         dtype: DType,
@@ -30,9 +25,6 @@ pub enum Error {
     },
 
     /// The query heads do not divide among the kv heads.
-    #[error(
-        "config: num_q_heads = {num_q_heads}, must be a multiple of num_kv_heads {num_kv_heads}"
-    )]
     HeadRatio {
         /// Query heads.
         num_q_heads: usize,
@@ -41,14 +33,12 @@ pub enum Error {
     },
 
     /// The scale, times log2(e), is not a finite f32.
-    #[error("config: scale = {scale}, must be finite, also after multiplication by log2(e)")]
     Scale {
         /// The scale.
         scale: f32,
     },
 
     /// A number lies outside its range.
-    #[error("{op}: {argument} = {value}, must be between {min} and {max}")]
     OutOfRange {
         /// The operation.
         op: Op,
@@ -63,9 +53,6 @@ pub enum Error {
     },
 
     /// The split length of [`crate::SplitPolicy::Tokens`] cannot be used.
-    #[error(
-        "plan: split_tokens = {split_tokens}, must be a positive multiple of {unit} and at most {max}"
-    )]
     SplitTokens {
         /// The length asked for, in tokens.
         split_tokens: u32,
@@ -76,10 +63,6 @@ pub enum Error {
     },
 
     /// The planned context needs more splits than the merge takes.
-    #[error(
-        "plan: max_seq_len = {max_seq_len} with splits of {split_tokens} tokens makes {num_splits} \
-         splits, must be at most {max}"
-    )]
     TooManySplits {
         /// Planned capacity in tokens.
         max_seq_len: usize,
@@ -92,10 +75,6 @@ pub enum Error {
     },
 
     /// A size does not fit into this machine's addresses.
-    #[error(
-        "{op}: the size of {argument} overflows {} bits for {shape}",
-        usize::BITS
-    )]
     Overflow {
         /// The operation.
         op: Op,
@@ -106,11 +85,6 @@ pub enum Error {
     },
 
     /// A tensor's storage type is not the configuration's.
-    #[error(
-        "{op}: the tensors hold {}, must hold the configuration's {}",
-        found.name(),
-        expected.name()
-    )]
     DTypeMismatch {
         /// The operation.
         op: Op,
@@ -121,7 +95,6 @@ pub enum Error {
     },
 
     /// A dimension of a tensor differs from what the configuration or another tensor says.
-    #[error("{op}: {argument} has {dimension} {found}, must have {expected}")]
     ShapeMismatch {
         /// The operation.
         op: Op,
@@ -136,11 +109,6 @@ pub enum Error {
     },
 
     /// A stride is not a multiple of 16 bytes.
-    #[error(
-        "{op}: {argument}.{stride}_stride = {elements} elements ({bytes} bytes), must be a multiple \
-         of {} bytes",
-        crate::ALIGNMENT
-    )]
     StrideNotAligned {
         /// The operation.
         op: Op,
@@ -155,11 +123,6 @@ pub enum Error {
     },
 
     /// A stride in bytes is more than any buffer holds.
-    #[error(
-        "{op}: {argument}.{stride}_stride = {elements} elements of {element_bytes} bytes, must span \
-         at most {} bytes",
-        isize::MAX
-    )]
     StrideTooLarge {
         /// The operation.
         op: Op,
@@ -174,9 +137,6 @@ pub enum Error {
     },
 
     /// A tensor does not start at a multiple of its alignment: 16 bytes, 4 for tables and lengths.
-    #[error(
-        "{op}: {argument} starts at address {address:#x}, must be a multiple of {alignment} bytes"
-    )]
     BaseNotAligned {
         /// The operation.
         op: Op,
@@ -189,7 +149,6 @@ pub enum Error {
     },
 
     /// A device address that is needed is 0.
-    #[error("{op}: {argument} is the null address, must point to device memory")]
     NullPointer {
         /// The operation.
         op: Op,
@@ -198,7 +157,6 @@ pub enum Error {
     },
 
     /// A buffer ends before the last element that its shape and strides reach.
-    #[error("{op}: {argument} holds {found} elements, must hold at least {needed} for {shape}")]
     BufferTooSmall {
         /// The operation.
         op: Op,
@@ -213,10 +171,6 @@ pub enum Error {
     },
 
     /// Rows of the output share elements, so that one would overwrite another.
-    #[error(
-        "{op}: out.token_stride = {token_stride} and out.head_stride = {head_stride} make rows \
-         overlap, must keep {num_seqs} × {num_heads} rows of {head_dim} elements apart"
-    )]
     OutputOverlap {
         /// The operation.
         op: Op,
@@ -233,11 +187,6 @@ pub enum Error {
     },
 
     /// Rows of a cache that is written share elements.
-    #[error(
-        "{op}: strides of {}, {} and {} elements (block, token, head) make rows of {argument} \
-         overlap, must keep {} × {} × {} rows of {head_dim} elements apart",
-        strides[0], strides[1], strides[2], rows[0], rows[1], rows[2]
-    )]
     CacheOverlap {
         /// The operation.
         op: Op,
@@ -252,10 +201,6 @@ pub enum Error {
     },
 
     /// Two tensors that one call writes share rows.
-    #[error(
-        "{op}: {argument} at address {address:#x} shares rows with {other} at {other_address:#x}, \
-         must be apart from it"
-    )]
     TensorsOverlap {
         /// The operation.
         op: Op,
@@ -270,7 +215,6 @@ pub enum Error {
     },
 
     /// A length is negative.
-    #[error("{op}: seq_lens[{index}] = {value}, must be at least 0")]
     NegativeSeqLen {
         /// The operation.
         op: Op,
@@ -281,11 +225,6 @@ pub enum Error {
     },
 
     /// A sequence is longer than its row of the block table.
-    #[error(
-        "{op}: seq_lens[{index}] = {value}, must be at most {} (block table of {max_blocks_per_seq} \
-         columns × block_size {block_size})",
-        max_blocks_per_seq.saturating_mul(*block_size)
-    )]
     SeqLenPastTable {
         /// The operation.
         op: Op,
@@ -300,7 +239,6 @@ pub enum Error {
     },
 
     /// A sequence is longer than the plan's capacity or the contiguous tensor.
-    #[error("{op}: seq_lens[{index}] = {value}, must be at most max_seq_len {max_seq_len}")]
     SeqLenPastCapacity {
         /// The operation.
         op: Op,
@@ -313,10 +251,6 @@ pub enum Error {
     },
 
     /// A live entry of the block table is no physical block.
-    #[error(
-        "{op}: block_table[{sequence}][{column}] = {value}, must be {}< num_blocks {num_blocks}",
-        if *value < 0 { ">= 0 and " } else { "" }
-    )]
     TableEntry {
         /// The operation.
         op: Op,
@@ -331,9 +265,6 @@ pub enum Error {
     },
 
     /// A slot lies past the cache.
-    #[error(
-        "{op}: slot_mapping[{index}] = {value}, must be < {num_blocks} blocks × block_size {block_size}"
-    )]
     Slot {
         /// The operation.
         op: Op,
@@ -348,7 +279,6 @@ pub enum Error {
     },
 
     /// There are more slots than rows to write.
-    #[error("{op}: slot_mapping has {slots} slots, must have at most the {rows} rows")]
     MoreSlotsThanRows {
         /// The operation.
         op: Op,
@@ -359,10 +289,6 @@ pub enum Error {
     },
 
     /// A block to copy from or to is no physical block.
-    #[error(
-        "{op}: the {side} of pairs[{index}] = {value}, must be >= 0 and < num_blocks \
-         {num_blocks}"
-    )]
     PairBlock {
         /// The operation.
         op: Op,
@@ -377,10 +303,6 @@ pub enum Error {
     },
 
     /// One pair writes a block that another one reads or writes.
-    #[error(
-        "{op}: pairs[{index}] takes part in block {block}, which pairs[{other}] writes; must be in \
-         another call"
-    )]
     PairConflict {
         /// The operation.
         op: Op,
@@ -393,9 +315,6 @@ pub enum Error {
     },
 
     /// A pair copies a block onto itself.
-    #[error(
-        "{op}: pairs[{index}] copies block {block} onto itself, must name two blocks or be left out"
-    )]
     PairOntoItself {
         /// The operation.
         op: Op,
@@ -406,7 +325,6 @@ pub enum Error {
     },
 
     /// Caches of one call differ where they must not.
-    #[error("{op}: caches[{index}] has {property} {found}, must have {expected}")]
     CacheMismatch {
         /// The operation.
         op: Op,
@@ -421,7 +339,6 @@ pub enum Error {
     },
 
     /// The workspace is shorter than [`crate::Plan::workspace_bytes`].
-    #[error("{op}: the workspace holds {found} bytes, must hold at least {needed}")]
     WorkspaceTooSmall {
         /// The operation.
         op: Op,
@@ -432,10 +349,6 @@ pub enum Error {
     },
 
     /// A launch grid exceeds a dimension of the device's.
-    #[error(
-        "plan: {entry} would launch {num_seqs} sequences × {num_kv_heads} kv heads × {num_splits} \
-         splits, must fit a grid of 2147483647 × 65535 × 65535"
-    )]
     GridTooLarge {
         /// The kernel entry.
         entry: &'static str,
@@ -448,7 +361,6 @@ pub enum Error {
     },
 
     /// A PTX artefact cannot be read.
-    #[error("ptx: cannot read {}: {kind}", path.display())]
     ArtefactUnreadable {
         /// The file.
         path: PathBuf,
@@ -457,14 +369,12 @@ pub enum Error {
     },
 
     /// In place of a PTX artefact there is a folder, a pipe, a device or the like.
-    #[error("ptx: cannot read {}: it is not a regular file", path.display())]
     ArtefactNotRegular {
         /// What is there.
         path: PathBuf,
     },
 
     /// The manifest is not what this crate can read.
-    #[error("ptx: manifest.json line {line}, column {column}: {reason}")]
     ManifestSyntax {
         /// Line, from 1.
         line: usize,
@@ -475,7 +385,6 @@ pub enum Error {
     },
 
     /// The artefacts were built for another launch interface.
-    #[error("ptx: the manifest has abi_version {found}, must have {expected}")]
     AbiVersion {
         /// The manifest's.
         found: u32,
@@ -484,7 +393,6 @@ pub enum Error {
     },
 
     /// The artefacts contradict the manifest or this crate's ABI.
-    #[error("ptx: {symbol} in {file} has {property} {found}, must have {expected}")]
     ArtefactMismatch {
         /// PTX file.
         file: String,
@@ -500,7 +408,6 @@ pub enum Error {
 
     /// The emulator does not execute this PTX.
     #[cfg(feature = "emulator")]
-    #[error("emulator: {file}: {source}")]
     EmulatorLoad {
         /// PTX file.
         file: String,
@@ -510,7 +417,6 @@ pub enum Error {
 
     /// The emulator found a fault.
     #[cfg(feature = "emulator")]
-    #[error("emulator: {subject}: {source}")]
     Emulated {
         /// The kernel entry, or the buffer.
         subject: &'static str,
@@ -519,7 +425,6 @@ pub enum Error {
     },
 
     /// A kernel left a result unwritten.
-    #[error("{op}: the kernel left {argument}[{sequence}][{head}] unwritten, must write every row")]
     OutputNotWritten {
         /// The operation.
         op: Op,
@@ -532,7 +437,6 @@ pub enum Error {
     },
 
     /// The PTX is built for a newer device.
-    #[error("ptx: {file} is built for {target}, cannot run on {device} of compute capability {}.{}", capability.0, capability.1)]
     DeviceTooOld {
         /// PTX file.
         file: String,
@@ -545,11 +449,6 @@ pub enum Error {
     },
 
     /// The PTX's version is newer than the driver.
-    #[error(
-        "ptx: {file} has PTX version {ptx_version} and needs a driver for CUDA {}.{}, this driver is \
-         for CUDA {}.{}",
-        needed.0, needed.1, driver.0, driver.1
-    )]
     DriverTooOld {
         /// PTX file.
         file: String,
@@ -562,9 +461,6 @@ pub enum Error {
     },
 
     /// A kernel needs more shared memory than the device gives a block.
-    #[error(
-        "cuda: {entry} needs {bytes} bytes of shared memory per block, {device} has at most {max}"
-    )]
     SharedMemory {
         /// The entry.
         entry: &'static str,
@@ -577,7 +473,6 @@ pub enum Error {
     },
 
     /// A call of the CUDA driver failed. Launches that were made before it may have written.
-    #[error("cuda: {call} for {subject} failed with {name} ({number}): {detail}")]
     Driver {
         /// The driver's function.
         call: &'static str,
@@ -592,7 +487,6 @@ pub enum Error {
     },
 
     /// A stream or a buffer is not of the back end's context.
-    #[error("{op}: {argument} belongs to another CUDA context, must belong to the back end's")]
     ForeignContext {
         /// The operation.
         op: Op,
@@ -601,7 +495,6 @@ pub enum Error {
     },
 
     /// A device buffer's elements do not have the size of the storage type.
-    #[error("{op}: {argument} has elements of {found} bytes, must have elements of {expected}")]
     ElementSize {
         /// The operation.
         op: Op,
@@ -614,7 +507,6 @@ pub enum Error {
     },
 
     /// The artefacts lack an entry that the plan needs.
-    #[error("ptx: the manifest lists no entry {symbol}, must list it for {} with head_dim {head_dim}", dtype.name())]
     MissingEntry {
         /// The entry.
         symbol: &'static str,
@@ -625,7 +517,6 @@ pub enum Error {
     },
 
     /// The artefacts lack an entry of the cache operations.
-    #[error("ptx: the manifest lists no entry {symbol}, must list it for operations on the cache")]
     MissingCacheEntry {
         /// The entry.
         symbol: &'static str,
