@@ -118,6 +118,31 @@ fn row_bytes<T>(config: &AttentionConfig) -> usize {
     config.head_dim * size_of::<T>()
 }
 
+/// What there is to share out.
+struct Load {
+    /// (sequence, split) pairs, their tokens together and those of the longest one.
+    pairs: usize,
+    tokens: usize,
+    longest: usize,
+}
+
+impl Load {
+    /// kv heads per item: as many as keep the threads busy to the end, for long pieces of memory that
+    /// are read in order.
+    fn heads_per_range(&self, num_kv_heads: usize, most_heads: usize, threads: usize) -> usize {
+        let busy = |&heads: &usize| {
+            let items = self.pairs * num_kv_heads.div_ceil(heads);
+            let even = self.pairs * self.longest == self.tokens
+                && num_kv_heads.is_multiple_of(heads)
+                && items.next_multiple_of(threads) * 10 <= items * 11;
+            let small = self.longest * heads * threads * PART_OF_SHARE
+                <= self.tokens.saturating_mul(num_kv_heads);
+            threads == 1 || even || small
+        };
+        (1..=most_heads).rev().find(busy).unwrap_or(1)
+    }
+}
+
 /// The items of a call, found by index.
 struct Items {
     /// For each sequence the (sequence, split) pairs before it, and last their number. A sequence
@@ -144,21 +169,13 @@ impl Items {
         pairs.push(sum);
 
         let num_kv_heads = job.num_kv_heads;
-        let tokens: usize = (0..job.seq_lens.len()).map(|seq| job.len(seq)).sum();
-        let longest = (0..job.seq_lens.len())
-            .map(|seq| job.len(seq).min(job.split_tokens))
-            .max()
-            .unwrap_or(0);
-        // As few ranges as keep the threads busy to the end: long pieces of memory, read in order.
-        let busy = |&heads: &usize| {
-            let ranges = num_kv_heads.div_ceil(heads);
-            let items = sum * ranges;
-            let even = sum * longest == tokens
-                && items.next_multiple_of(threads) * 10 <= items * 11
-                && num_kv_heads.is_multiple_of(heads);
-            even || longest * heads * threads * PART_OF_SHARE <= tokens * num_kv_heads
+        let lens = (0..job.seq_lens.len()).map(|seq| job.len(seq));
+        let load = Load {
+            pairs: sum,
+            tokens: lens.clone().sum(),
+            longest: lens.map(|len| len.min(job.split_tokens)).max().unwrap_or(0),
         };
-        let heads_per_range = (1..=most_heads).rev().find(busy).unwrap_or(1);
+        let heads_per_range = load.heads_per_range(num_kv_heads, most_heads, threads);
         let ranges = num_kv_heads.div_ceil(heads_per_range);
         Self {
             pairs,
@@ -183,5 +200,52 @@ impl Items {
             first_head,
             heads,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Load;
+
+    const HEADS: usize = 32;
+
+    fn heads_per_range(lens: &[usize], threads: usize) -> usize {
+        let load = Load {
+            pairs: lens.len(),
+            tokens: lens.iter().sum(),
+            longest: lens.iter().copied().max().unwrap_or(0),
+        };
+        load.heads_per_range(HEADS, HEADS, threads)
+    }
+
+    #[test]
+    fn one_thread_takes_all_heads_at_once() {
+        assert_eq!(heads_per_range(&[10, 10_000, 0], 1), HEADS);
+    }
+
+    #[test]
+    fn equal_sequences_share_out_evenly() {
+        assert_eq!(heads_per_range(&[4096; 4], 2), HEADS);
+        assert_eq!(heads_per_range(&[4096], 2), HEADS / 2);
+        assert_eq!(heads_per_range(&[4096; 3], 2), HEADS / 2);
+        assert_eq!(heads_per_range(&[4096], 64), 1);
+    }
+
+    #[test]
+    fn a_long_sequence_is_cut_to_parts_of_a_threads_share() {
+        let (lens, threads) = ([10_000, 100], 2);
+        let heads = heads_per_range(&lens, threads);
+        let share = lens.iter().sum::<usize>() * HEADS / threads;
+        assert!(
+            lens[0] * heads * super::PART_OF_SHARE <= share,
+            "{heads} heads"
+        );
+        assert!(heads > 1);
+    }
+
+    #[test]
+    fn sequences_without_tokens_are_one_item_each() {
+        assert_eq!(heads_per_range(&[0, 0], 2), HEADS);
+        assert_eq!(heads_per_range(&[], 2), HEADS);
     }
 }
