@@ -10,7 +10,7 @@ use super::batch::{Batch, Shape};
 use super::overlap::overlapped;
 use super::read_loop::{multiply_adds_per_second, read};
 
-/// Rounds of (read, multiply-add, decode).
+/// Rounds of (read, multiply-add, decode, both at once).
 const ROUNDS: usize = 21;
 /// Calls per small shape.
 const SMALL_ROUNDS: usize = 201;
@@ -28,7 +28,7 @@ pub fn main() {
         rayon::current_num_threads()
     );
     println!("GB/s of K and V, medians of {ROUNDS} rounds; shares of the bound: medians of ratios");
-    println!("loop: what reads and dependent multiply-adds alone reach on the same blocks");
+    println!("loop: reads and multiply-adds of what was read, nothing else, on the same blocks");
     println!(
         "{:<34} {:>7} {:>7} {:>9} {:>7} {:>6} {:>6}",
         "shape", "decode", "read", "FMA limit", "bound", "share", "loop"
@@ -136,13 +136,17 @@ fn row<T: Element>(wanted: &[String], set: InstructionSet, name: &str, shape: Sh
     }
     let [decode, read, limit, bound, share, both] = samples.medians();
     println!(
-        "{label:<34} {:>7.2} {:>7.2} {:>9.2} {:>7.2} {:>5.1}% {:>5.1}%",
+        "{label:<34} {:>7.2} {:>7.2} {:>9.2} {:>7.2} {:>5.1}% {:>6}",
         decode / 1e9,
         read / 1e9,
         limit / 1e9,
         bound / 1e9,
         share * 100.0,
-        both * 100.0
+        if both.is_nan() {
+            "-".into()
+        } else {
+            format!("{:.1}%", both * 100.0)
+        }
     );
 }
 

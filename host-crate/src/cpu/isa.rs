@@ -91,8 +91,6 @@ pub(crate) struct Kernel<T> {
     pub lanes: usize,
     /// One step.
     pub step: Step<T>,
-    /// Asks for lines.
-    pub ask: unsafe fn(&mut Lines<'_, T>, usize),
 }
 
 /// The kernels of one storage type and set. Not generic, so that they are compiled once, in this
@@ -104,7 +102,7 @@ macro_rules! kernels {
             use super::*;
 
             pub(super) const KERNEL: Kernel<$element> =
-                Kernel { lanes: <$simd>::LANES, step, ask };
+                Kernel { lanes: <$simd>::LANES, step };
 
             /// # Safety
             /// As for [`tile::step`].
@@ -118,14 +116,6 @@ macro_rules! kernels {
             ) {
                 // SAFETY: the caller's promise.
                 unsafe { tile::step::<$simd, $element>(tile, heads, columns, early, late) }
-            }
-
-            /// # Safety
-            /// As for [`Lines::ask`].
-            #[$attribute]
-            unsafe fn ask(lines: &mut Lines<'_, $element>, count: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { lines.ask::<$simd>(count) }
             }
         }
     )* };

@@ -73,7 +73,8 @@ impl<T: Element, Src: Source<T>> Job<'_, T, Src> {
 /// partial state.
 ///
 /// # Safety
-/// No other item of the call has the same (sequence, head, split).
+/// The CPU has `job.kernel`'s instruction set; `job`'s pointers are those of validated views. No other
+/// item of the call has the same (sequence, head, split).
 pub(crate) unsafe fn run_item<T, Src>(job: &Job<'_, T, Src>, item: Item, scratch: &mut Scratch)
 where
     T: Element,
@@ -117,69 +118,59 @@ unsafe fn attend<T, Src>(
     T: Element,
     Src: Source<T>,
 {
-    let (k, v) = job.source.head_strides();
-    let run = if job.source.heads_are_inner() {
-        1
-    } else {
-        job.source.run()
-    };
-    let heads = Heads {
-        q: layout.q.as_ptr(),
-        acc: layout.acc.as_mut_ptr(),
-        weights: layout.weights.as_mut_ptr(),
-        states: layout.states.as_mut_ptr(),
-        count: item.heads,
-        group: job.group,
-        k: (item.first_head * k, k),
-        v: (item.first_head * v, v),
-        run,
-    };
-    let stretch = |(offset, stride)| Stretch {
-        offset,
+    let strides = job.source.head_strides();
+    let stretch = |stride| Stretch {
+        offset: item.first_head * stride,
         stride,
         heads: item.heads,
         head_dim: job.head_dim,
-        run,
+        run: job.source.run(),
     };
+    let (k, v) = (stretch(strides.0), stretch(strides.1));
     let folds = tokens.len() > FOLD_TOKENS;
-    let mut tiles = [Tile::EMPTY, Tile::EMPTY];
-    // SAFETY: the tiles hold rows of live tokens; `layout` holds rows and states of all heads.
-    unsafe {
-        if !tokens.is_empty() {
-            let len = job.tile.min(tokens.len());
-            job.source.rows(item.seq, tokens.start, len, &mut tiles[0]);
+    // SAFETY: those tokens are live.
+    let fill = |first: usize, tile: &mut Tile<T>| unsafe {
+        tile.len = 0;
+        if first < tokens.end {
+            let len = job.tile.min(tokens.end - first);
+            job.source.rows(item.seq, first, len, tile);
         }
-        let mut start = tokens.start;
-        while start < tokens.end {
-            let [tile, next] = &mut tiles;
-            let stop = start + tile.len;
-            next.len = 0;
-            if stop < tokens.end {
-                let len = job.tile.min(tokens.end - stop);
-                job.source.rows(item.seq, stop, len, next);
-            }
-            let (mut early, mut late) = if job.group == 1 {
-                (
-                    Lines::beside(stretch(heads.k)),
-                    Lines::beside(stretch(heads.v)),
-                )
-            } else {
-                (
-                    Lines::new(&tile.v[..tile.len], stretch(heads.v)),
-                    Lines::new(&next.k[..next.len], stretch(heads.k)),
-                )
-            };
-            (job.kernel.step)(tile, &heads, columns, &mut early, &mut late);
-            (job.kernel.ask)(&mut late, usize::MAX);
-            if folds && ((stop - tokens.start).is_multiple_of(FOLD_TOKENS) || stop == tokens.end) {
-                layout.fold();
-            }
-            tiles.swap(0, 1);
-            start = stop;
+    };
+    let [mut tile, mut next] = [Tile::EMPTY, Tile::EMPTY];
+    fill(tokens.start, &mut tile);
+    let mut start = tokens.start;
+    while start < tokens.end {
+        let stop = start + tile.len;
+        fill(stop, &mut next);
+        let heads = Heads {
+            q: layout.q.as_ptr(),
+            acc: layout.acc.as_mut_ptr(),
+            weights: layout.weights.as_mut_ptr(),
+            states: layout.states.as_mut_ptr(),
+            group: job.group,
+            k,
+            v,
+        };
+        // Single heads read in the order of addresses, which hardware prefetches.
+        let (mut early, mut late) = if job.group == 1 {
+            (Lines::beside(k), Lines::beside(v))
+        } else {
+            (
+                Lines::new(&tile.v[..tile.len], v),
+                Lines::new(&next.k[..next.len], k),
+            )
+        };
+        // SAFETY: the caller's promise of the instruction set; the tile holds rows of live tokens,
+        // `layout` rows and states of all heads.
+        unsafe { (job.kernel.step)(&tile, &heads, columns, &mut early, &mut late) };
+        if folds && ((stop - tokens.start).is_multiple_of(FOLD_TOKENS) || stop == tokens.end) {
+            layout.fold();
         }
-        if folds {
-            layout.take_total();
-        }
+        std::mem::swap(&mut tile, &mut next);
+        start = stop;
+    }
+    if folds {
+        layout.take_total();
     }
 }
 

@@ -9,7 +9,7 @@
     reason = "register tiles are indexed by head and column"
 )]
 
-use super::prefetch::{LINE, Lines};
+use super::prefetch::{LINE, Lines, prefetch};
 use super::simd::{GRANULE, Simd, load, load_granule};
 use crate::Element;
 
@@ -48,16 +48,9 @@ impl Columns {
     }
 }
 
-/// How a single head reads the rows of keys.
-#[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    /// One after the other, not side by side.
-    pub in_turn: bool,
-    /// As in [`Lines`].
-    pub beside: usize,
-}
-
-/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P.
+/// Scores of `H` heads with `N` tokens: `out[n * P + h] = q[h] · k[n]`, 0 for the heads H..P. A single
+/// head reads its rows one after the other if `in_turn`, else side by side, and asks for the lines
+/// `beside` elements after those that it reads in turn, if not 0.
 ///
 /// # Safety
 /// The CPU has `S`. `q: [columns.vectors(), P, LANES]`; `rows[n] + offset` for n < N points to a row
@@ -69,7 +62,7 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
     offset: usize,
     columns: &Columns,
     out: *mut f32,
-    reading: Reading,
+    (in_turn, beside): (bool, usize),
 ) where
     S: Simd,
     T: Element,
@@ -83,11 +76,11 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
         }
         let zero = S::splat(0.0);
         let mut sums = [[zero; H]; N];
-        if P == 1 && reading.in_turn {
+        if P == 1 && in_turn {
             for n in 0..N {
                 for j in 0..columns.full {
                     let at = j * S::LANES;
-                    ask_beside::<S, T>(base[n], at, reading.beside);
+                    ask_beside(base[n], at, beside);
                     sums[n][0] = S::fma(
                         load::<S, T>(base[n].add(at)),
                         S::load(q.add(at)),
@@ -135,8 +128,8 @@ pub(crate) unsafe fn scores<S, T, const H: usize, const N: usize, const P: usize
     }
 }
 
-/// Tokens between two requests for lines.
-const RUN: usize = 12;
+/// Tokens that are summed between two requests for lines: few enough for requests to come one by one.
+const ASK_EVERY: usize = 12;
 
 /// Adds the weighted values of `n` tokens to `W` vectors of columns of `H` heads:
 /// `acc[h] += Σ weights[t * P + h] · v[t]`. Asks on the way for as many lines as it passes over, if
@@ -160,8 +153,8 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
 {
     // SAFETY: the caller's promise.
     unsafe {
-        let lines = (RUN.min(n) * W * S::LANES * size_of::<T>()).div_ceil(LINE * sharers);
-        ahead.ask::<S>(lines);
+        let lines = (ASK_EVERY.min(n) * W * S::LANES * size_of::<T>()).div_ceil(LINE * sharers);
+        ahead.ask(lines);
         let mut sums = [[S::splat(0.0); W]; H];
         for h in 0..H {
             for w in 0..W {
@@ -171,15 +164,15 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
         let mut t = 0;
         while t < n {
             if t > 0 {
-                ahead.ask_or_owe::<S>(lines);
+                ahead.ask_or_owe(lines);
             }
-            let stop = (t + RUN).min(n);
+            let stop = (t + ASK_EVERY).min(n);
             while t < stop {
                 let row = (*rows.add(t)).add(offset);
                 let mut v = [S::splat(0.0); W];
                 for w in 0..W {
                     if P == 1 {
-                        ask_beside::<S, T>(row, w * S::LANES, ahead.beside);
+                        ask_beside(row, w * S::LANES, ahead.beside);
                     }
                     v[w] = if S::LANES > GRANULE && w == W - 1 && granule {
                         load_granule::<S, T>(row.add(w * S::LANES))
@@ -200,13 +193,9 @@ pub(crate) unsafe fn values<S, T, const H: usize, const W: usize, const P: usize
 }
 
 /// Asks for the line `beside` elements after column `at` of `row`, once per line.
-///
-/// # Safety
-/// The CPU has `S`.
 #[inline(always)]
-unsafe fn ask_beside<S: Simd, T>(row: *const T, at: usize, beside: usize) {
+fn ask_beside<T>(row: *const T, at: usize, beside: usize) {
     if beside > 0 && (at * size_of::<T>()).is_multiple_of(LINE) {
-        // SAFETY: the caller's promise; a prefetch takes any address.
-        unsafe { S::prefetch(row.wrapping_add(at + beside).cast()) };
+        prefetch(row.wrapping_add(at + beside).cast());
     }
 }

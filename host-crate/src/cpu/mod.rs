@@ -2,9 +2,9 @@
 //!
 //! A work item is a (sequence, range of kv heads, split); it reads each row of K and V once for all
 //! query heads of the group. Inside, tiles of tokens pass through an online softmax: the keys of all
-//! heads, the weights of all heads, the values of all heads, in an order that follows the layout. The bits of a
-//! result depend on the instruction set, and otherwise on what the plan's split policy says; never
-//! on the number of threads, on physical blocks, strides, or other sequences.
+//! heads, the weights of all heads, the values of all heads, in an order that follows the layout. The
+//! bits of a result depend on the instruction set, and otherwise on what the plan's split policy says;
+//! never on the number of threads, on physical blocks, strides, or other sequences.
 
 mod cache_ops;
 mod convert;
@@ -30,14 +30,23 @@ pub(crate) use source::Contiguous;
 
 use crate::{DecodeInputs, Element, Error, Op, Plan, RowsViewMut};
 
-/// Most tokens per tile: a multiple of the 3 and the 4 tokens of a register tile, and of the lanes of
-/// every vector.
+/// Most tokens per tile. Where that crowds the second-level cache it is half of them, or
+/// [`SHORT_TILE`].
 const TILE: usize = 48;
-/// Tokens per tile where longer ones would crowd the second-level cache.
+/// Fewest tokens per tile.
 const SHORT_TILE: usize = 12;
 /// Tokens that are added in one chain before the sums join a total: whole tiles, at most 2048.
 #[doc(hidden)]
 pub const FOLD_TOKENS: usize = 2016;
+
+// Tiles are whole register tiles and chains whole tiles; the weights of one are whole cache lines.
+const _: () = assert!(
+    SHORT_TILE.is_multiple_of(tile::FEW)
+        && SHORT_TILE.is_multiple_of(tile::SINGLE)
+        && (TILE / 2).is_multiple_of(SHORT_TILE)
+        && TILE.is_multiple_of(simd::MAX_LANES)
+        && FOLD_TOKENS.is_multiple_of(TILE)
+);
 
 /// Decode attention on the CPU. Writes every row of `out` and, if asked, `lse`
 /// `[num_seqs, num_q_heads]`; `workspace` has at least [`Plan::workspace_len`] elements.

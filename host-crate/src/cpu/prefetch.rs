@@ -2,10 +2,9 @@
 //!
 //! Hardware prefetchers follow a stream that is read in order and as fast as it comes. Where several
 //! query heads share a row, the computation does neither; and no hardware knows where the block table
-//! goes next. So the lines to come are asked for in the order of their addresses, a few at a time:
-//! the memory system is never idle and its queues never overflow.
-
-use super::simd::Simd;
+//! goes next. So the lines to come are asked for in the order of their addresses, a few at a time, so
+//! that requests neither stop nor come in bursts. Single heads read fast and in order; they ask only
+//! where hardware would lose the stream.
 
 /// Bytes per cache line; where it is larger, some requests repeat.
 pub(crate) const LINE: usize = 64;
@@ -13,7 +12,7 @@ pub(crate) const LINE: usize = 64;
 /// Bytes that hardware prefetchers do not look beyond; where they do, some requests repeat.
 const PAGE: usize = 4096;
 
-/// Where the rows of a tile stand relative to each other.
+/// Where the rows of some heads stand, of keys or of values.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch {
     /// Elements from a row's address to that of the first head.
@@ -24,8 +23,29 @@ pub(crate) struct Stretch {
     pub heads: usize,
     /// Elements per row.
     pub head_dim: usize,
-    /// Tokens of one head that may follow each other; 1 if the heads of a token do.
+    /// Tokens of one head that may follow each other; 1 where the heads of a token do.
     pub run: usize,
+}
+
+impl Stretch {
+    /// Elements from a row's address to that of `head`.
+    #[inline(always)]
+    pub(crate) fn of(&self, head: usize) -> usize {
+        self.offset + head * self.stride
+    }
+}
+
+/// Asks for the cache line at `at`, which need not be a valid address.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it takes any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Rows still to ask for.
@@ -67,11 +87,11 @@ impl<'a, T> Lines<'a, T> {
         }
     }
 
-    /// No rows, but with every row that is read the one of the next head where the rows of a head end
-    /// with their page: there a hardware prefetcher stops, and would find the next one late.
+    /// No rows, but with every row that is read that of the next head, where a head's rows of a block
+    /// take at most a page: hardware prefetchers do not look beyond it.
     pub(crate) fn beside(stretch: Stretch) -> Self {
         let run_bytes = stretch.run * stretch.head_dim * size_of::<T>();
-        let ends = stretch.run > 1 && run_bytes <= PAGE;
+        let ends = stretch.run > 1 && run_bytes <= PAGE && stretch.heads > 1;
         Self {
             beside: if ends { stretch.stride } else { 0 },
             ..Self::new(&[], stretch)
@@ -79,33 +99,23 @@ impl<'a, T> Lines<'a, T> {
     }
 
     /// Asks for `count` more lines, and for those that are owed.
-    ///
-    /// # Safety
-    /// The CPU has `S`.
     #[inline(always)]
-    pub(crate) unsafe fn ask<S: Simd>(&mut self, count: usize) {
+    pub(crate) fn ask(&mut self, count: usize) {
         let count = count.saturating_add(self.owed);
         self.owed = 0;
-        // SAFETY: the caller's promise.
-        unsafe {
-            if self.left() >= count {
-                self.ask_piece::<S>(count);
-            } else {
-                self.ask_pieces::<S>(count);
-            }
+        if self.left() >= count {
+            self.ask_piece(count);
+        } else {
+            self.ask_pieces(count);
         }
     }
 
     /// Asks for `count` more lines of the present piece, or owes them: for loops that have no
     /// register to spare.
-    ///
-    /// # Safety
-    /// The CPU has `S`.
     #[inline(always)]
-    pub(crate) unsafe fn ask_or_owe<S: Simd>(&mut self, count: usize) {
+    pub(crate) fn ask_or_owe(&mut self, count: usize) {
         if self.left() >= count {
-            // SAFETY: the caller's promise.
-            unsafe { self.ask_piece::<S>(count) };
+            self.ask_piece(count);
         } else {
             self.owed += count;
         }
@@ -117,27 +127,24 @@ impl<'a, T> Lines<'a, T> {
         (self.end.addr() - self.at.addr()).div_ceil(LINE)
     }
 
-    /// # Safety
-    /// The CPU has `S`.
+    /// Asks for lines that the present piece has.
     #[inline(always)]
-    unsafe fn ask_piece<S: Simd>(&mut self, count: usize) {
+    fn ask_piece(&mut self, count: usize) {
         for _ in 0..count {
-            // SAFETY: the caller's promise; a prefetch takes any address.
-            unsafe { S::prefetch(self.at) };
+            prefetch(self.at);
             self.at = self.at.wrapping_add(LINE);
         }
         // The last line may reach past the piece.
         self.end = self.end.max(self.at);
     }
 
-    /// # Safety
-    /// The CPU has `S`.
+    /// Asks for lines of the present piece and of those after it. Out of line: where it is called,
+    /// few registers are free.
     #[inline(never)]
-    unsafe fn ask_pieces<S: Simd>(&mut self, mut count: usize) {
+    fn ask_pieces(&mut self, mut count: usize) {
         loop {
             let lines = self.left().min(count);
-            // SAFETY: the caller's promise.
-            unsafe { self.ask_piece::<S>(lines) };
+            self.ask_piece(lines);
             count -= lines;
             if count == 0 || !self.next_piece() {
                 return;

@@ -10,10 +10,11 @@ use super::threads;
 use super::{SHORT_TILE, TILE};
 use crate::{AttentionConfig, Element, Plan, RowsView, RowsViewMut};
 
-/// Items smaller than this part of a thread's share let threads end together, whatever their order.
+/// Uneven items are at most one part in so many of a thread's share, so that the last thread ends
+/// little after the first.
 const PART_OF_SHARE: usize = 4;
-/// Bytes of keys in a tile that groups share: its keys and values both fit into the second-level
-/// cache. Single heads read keys and values as they come, once.
+/// Bytes of keys in a tile that groups share: its keys, its values and the next one's keys fit into a
+/// second-level cache of 512 KB. Single heads read keys and values as they come, once.
 const TILE_BYTES: usize = 96 << 10;
 
 /// Runs a call.
@@ -131,6 +132,7 @@ impl Load {
     /// are read in order.
     fn heads_per_range(&self, num_kv_heads: usize, most_heads: usize, threads: usize) -> usize {
         let busy = |&heads: &usize| {
+            // Equal items: threads may be idle for a tenth of the call.
             let items = self.pairs * num_kv_heads.div_ceil(heads);
             let even = self.pairs * self.longest == self.tokens
                 && num_kv_heads.is_multiple_of(heads)
@@ -161,17 +163,17 @@ impl Items {
         most_heads: usize,
     ) -> Self {
         let mut pairs = Vec::with_capacity(job.seq_lens.len() + 1);
-        let mut sum = 0;
+        let mut num_pairs = 0;
         for seq in 0..job.seq_lens.len() {
-            pairs.push(sum);
-            sum += job.live_splits(seq).max(1);
+            pairs.push(num_pairs);
+            num_pairs += job.live_splits(seq).max(1);
         }
-        pairs.push(sum);
+        pairs.push(num_pairs);
 
         let num_kv_heads = job.num_kv_heads;
         let lens = (0..job.seq_lens.len()).map(|seq| job.len(seq));
         let load = Load {
-            pairs: sum,
+            pairs: num_pairs,
             tokens: lens.clone().sum(),
             longest: lens.map(|len| len.min(job.split_tokens)).max().unwrap_or(0),
         };

@@ -1,5 +1,5 @@
-//! Per-thread working memory of an item: queries and running states. Its size follows from the
-//! configuration alone.
+//! Per-thread working memory of an item: queries, a tile's weights and running states. Its size
+//! follows from the item's heads, never from its tokens.
 
 use super::TILE;
 use super::exp2::exp2_one;
@@ -80,7 +80,7 @@ impl Scratch {
         let lines = unsafe {
             std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast::<f32>(), 3 * part)
         };
-        // SAFETY: as above.
+        // SAFETY: likewise; `weights` is a multiple of 16, as TILE is.
         let weights = unsafe {
             std::slice::from_raw_parts_mut(self.weights.as_mut_ptr().cast::<f32>(), weights)
         };

@@ -1,7 +1,7 @@
 //! Where a sequence's rows stand: through a block table, or one after the other.
 
 use super::TILE;
-use super::tile::Tile;
+use super::tile::{SINGLE, Tile};
 use crate::{BlockTable, CacheStrides, CacheView, Element};
 
 /// Finds the rows of keys and values of kv head 0.
@@ -16,10 +16,7 @@ pub(crate) trait Source<T>: Sync {
     /// Elements from one kv head to the next, of keys and of values.
     fn head_strides(&self) -> (usize, usize);
 
-    /// Whether the heads of one token lie closer together than the tokens of one head.
-    fn heads_are_inner(&self) -> bool;
-
-    /// Tokens that follow each other in memory, as far as is known.
+    /// Tokens of one head that follow each other in memory, at least 1; 1 where the heads of a token do.
     fn run(&self) -> usize;
 }
 
@@ -34,8 +31,7 @@ impl<T> Tile<T> {
     #[inline(always)]
     fn fill(&mut self, len: usize) {
         self.len = len;
-        // A register tile is at most 4 tokens long.
-        for i in len..(len + 3).min(TILE) {
+        for i in len..(len + SINGLE - 1).min(TILE) {
             self.k[i] = self.k[0];
             self.v[i] = self.v[0];
         }
@@ -81,12 +77,12 @@ impl<T: Element> Source<T> for Paged<'_, T> {
         (self.k.strides().head, self.v.strides().head)
     }
 
-    fn heads_are_inner(&self) -> bool {
-        inner(self.k.strides()) && inner(self.v.strides())
-    }
-
     fn run(&self) -> usize {
-        self.block_size
+        if inner(self.k.strides()) && inner(self.v.strides()) {
+            1
+        } else {
+            self.block_size
+        }
     }
 }
 
@@ -124,11 +120,11 @@ impl<T: Element> Source<T> for Contiguous<'_, T> {
         (self.head_stride, self.head_stride)
     }
 
-    fn heads_are_inner(&self) -> bool {
-        self.head_stride < self.token_stride
-    }
-
     fn run(&self) -> usize {
-        TILE
+        if self.head_stride < self.token_stride {
+            1
+        } else {
+            TILE
+        }
     }
 }

@@ -9,15 +9,15 @@ use std::ops::Range;
 
 use super::TILE;
 use super::exp2::exp2;
-use super::micro::{Columns, Reading, scores, values};
-use super::prefetch::{LINE, Lines};
+use super::micro::{Columns, scores, values};
+use super::prefetch::{LINE, Lines, Stretch};
 use super::simd::{Simd, max_of_heads, sum_of_heads};
 use crate::Element;
 
 /// Addresses of a tile's rows of kv head 0. Rows past `len` repeat a live one: they may be read,
 /// their scores are dropped.
 pub(crate) struct Tile<T> {
-    /// Tokens, 1..=[`TILE`].
+    /// Tokens, at most [`TILE`]; 0 where none follows.
     pub len: usize,
     /// Keys by token.
     pub k: [*const T; TILE],
@@ -46,11 +46,14 @@ impl MaxSum {
 pub(crate) const QUAD: usize = 4;
 /// Quads that share a pass over a tile.
 const MAX_QUADS: usize = 4;
+/// Tokens that a quad, or what is left of one, scores together.
+pub(crate) const FEW: usize = 3;
 /// Tokens that a single head takes together.
-const SINGLE: usize = 4;
+pub(crate) const SINGLE: usize = 4;
 /// Tokens that a group takes together where its rows lie a token of all heads apart: so far that a
 /// few sets of the first-level cache hold them all, and not for long if there are more.
 const FAR_ROWS: usize = 12;
+const _: () = assert!(FAR_ROWS.is_multiple_of(FEW) && FAR_ROWS.is_multiple_of(SINGLE));
 
 /// Where the heads of an item stand.
 pub(crate) struct Heads {
@@ -58,20 +61,17 @@ pub(crate) struct Heads {
     pub q: *const f32,
     /// Unnormalised sums, laid out alike.
     pub acc: *mut f32,
-    /// Scores, then weights, of a tile: `[kv heads, quads, TILE, 4]`, of single heads `[…, TILE, 1]`.
+    /// Scores, then weights, of a tile: `[kv heads, quads, TILE, 4]`, of single heads
+    /// `[…, TILE, 1]`.
     pub weights: *mut f32,
     /// `[kv heads, ceil(group / 4)]`.
     pub states: *mut MaxSum,
-    /// kv heads, at least 1.
-    pub count: usize,
     /// Query heads per kv head, at least 1.
     pub group: usize,
-    /// Elements from a tile's key row to that of the first kv head, and from one to the next.
-    pub k: (usize, usize),
-    /// Elements from a tile's value row to that of the first kv head, and from one to the next.
-    pub v: (usize, usize),
-    /// Tokens of one head that follow each other in memory, 1 if the heads of a token do.
-    pub run: usize,
+    /// The rows of keys.
+    pub k: Stretch,
+    /// The rows of values; as many heads.
+    pub v: Stretch,
 }
 
 /// Query heads that the inner loops take together: quads, or what is left of a group.
@@ -83,11 +83,6 @@ struct Part {
     quads: usize,
     /// Whether rows follow each other in memory and are best read so.
     in_turn: bool,
-}
-
-/// f32 in a quad's weights.
-const fn weights_len(padded: usize) -> usize {
-    TILE * padded
 }
 
 /// Attends all query heads of `heads` to the tokens of `tile`. Asks for `early` while it scores and
@@ -106,10 +101,10 @@ pub(crate) unsafe fn step<S, T>(
     S: Simd,
     T: Element,
 {
-    // Single heads compute faster than rows arrive, so that rows are read in the order of their
-    // addresses, for hardware to see streams. Groups wait for the computation; what they need has
-    // been asked for, and a head's queries and sums stay in the first-level cache.
-    let strip = match (heads.group, heads.run) {
+    // Single heads wait for memory: rows are read in the order of their addresses, for hardware to
+    // see streams. Groups wait for arithmetic: what they need has been asked for, and a head's queries
+    // and sums stay in the first-level cache.
+    let strip = match (heads.group, heads.k.run) {
         (1, run) => run.next_multiple_of(SINGLE).min(TILE),
         (_, 1) => FAR_ROWS,
         _ => TILE,
@@ -121,36 +116,37 @@ pub(crate) unsafe fn step<S, T>(
                 let quads = heads.group / QUAD;
                 for first in (0..quads).step_by(MAX_QUADS) {
                     let $part = heads.part($head, columns, first, MAX_QUADS.min(quads - first));
-                    $f::<S, T, 4, 3, 4>($($arg),*);
+                    $f::<S, T, 4, FEW, 4>($($arg),*);
                 }
                 if heads.group > quads * QUAD {
                     let $part = heads.part($head, columns, quads, 1);
                     match heads.group % QUAD {
                         1 => $f::<S, T, 1, SINGLE, 1>($($arg),*),
-                        2 => $f::<S, T, 2, 3, 4>($($arg),*),
-                        _ => $f::<S, T, 3, 3, 4>($($arg),*),
+                        2 => $f::<S, T, 2, FEW, 4>($($arg),*),
+                        _ => $f::<S, T, 3, FEW, 4>($($arg),*),
                     }
                 }
             }};
         }
         for first in (0..tile.len).step_by(strip) {
             let tokens = first..(first + strip).min(tile.len);
-            for head in 0..heads.count {
-                let k = heads.k.0 + head * heads.k.1;
+            for head in 0..heads.k.heads {
+                let k = heads.k.of(head);
                 each_part!(head, part: score(tile, tokens.clone(), k, &part, columns, early));
             }
         }
-        for head in 0..heads.count {
+        for head in 0..heads.k.heads {
             each_part!(head, part: weigh(tile.len, &part, columns));
         }
         for first in (0..tile.len).step_by(strip) {
             let tokens = first..(first + strip).min(tile.len);
-            for head in 0..heads.count {
-                let v = heads.v.0 + head * heads.v.1;
+            for head in 0..heads.k.heads {
+                let v = heads.v.of(head);
                 each_part!(head, part: sum(tile, tokens.clone(), v, &part, columns, late));
             }
         }
     }
+    late.ask(usize::MAX);
 }
 
 impl Heads {
@@ -167,10 +163,10 @@ impl Heads {
             Part {
                 q: self.q.add(row * columns.padded()),
                 acc: self.acc.add(row * columns.padded()),
-                weights: self.weights.add(weights_len(row)),
+                weights: self.weights.add(row * TILE),
                 states: self.states.add(state),
                 quads,
-                in_turn: self.run > 1,
+                in_turn: self.k.run > 1,
             }
         }
     }
@@ -209,17 +205,14 @@ unsafe fn score<S, T, const H: usize, const N: usize, const P: usize>(
         for quad in 0..part.quads {
             // SAFETY: the caller's promise; rows past the tile's length repeat a live one.
             unsafe {
-                ahead.ask::<S>(lines);
+                ahead.ask(lines);
                 scores::<S, T, H, N, P>(
                     part.q.add(quad * P * columns.padded()),
                     tile.k.as_ptr().add(t),
                     k,
                     columns,
-                    part.weights.add(weights_len(quad * P) + t * P),
-                    Reading {
-                        in_turn: part.in_turn,
-                        beside: ahead.beside,
-                    },
+                    part.weights.add(quad * P * TILE + t * P),
+                    (part.in_turn, ahead.beside),
                 );
             }
         }
@@ -232,7 +225,7 @@ unsafe fn score<S, T, const H: usize, const N: usize, const P: usize>(
 /// As for [`step`]; the scores are there.
 #[allow(
     clippy::extra_unused_type_parameters,
-    reason = "a part's kind names the instance, as for its neighbours"
+    reason = "called by the macro that calls its neighbours"
 )]
 #[inline(always)]
 unsafe fn weigh<S, T, const H: usize, const N: usize, const P: usize>(
@@ -243,9 +236,10 @@ unsafe fn weigh<S, T, const H: usize, const N: usize, const P: usize>(
     S: Simd,
 {
     for quad in 0..part.quads {
-        // SAFETY: the caller's promise; a tile is a multiple of every vector.
+        // SAFETY: the caller's promise; TILE is a multiple of the lanes, so that padding stays within
+        // the quad's weights.
         unsafe {
-            let weights = part.weights.add(weights_len(quad * P));
+            let weights = part.weights.add(quad * P * TILE);
             let count = len * P;
             let padded = count.next_multiple_of(S::LANES);
             for i in count..padded {
@@ -283,8 +277,9 @@ unsafe fn sum<S, T, const H: usize, const N: usize, const P: usize>(
     let vectors = columns.vectors();
     let mut first = tokens.start;
     while first < tokens.end {
+        // A single head reads whole rows in order: a few tokens, all their columns.
         let len = if P == 1 {
-            N.min(tokens.end - first)
+            SINGLE.min(tokens.end - first)
         } else {
             tokens.end - first
         };
@@ -295,7 +290,7 @@ unsafe fn sum<S, T, const H: usize, const N: usize, const P: usize>(
                     // SAFETY: the caller's promise.
                     unsafe {
                         values::<S, T, H, $w, P>(
-                            part.weights.add(weights_len(quad * P) + first * P),
+                            part.weights.add(quad * P * TILE + first * P),
                             len,
                             tile.v.as_ptr().add(first),
                             v + done * S::LANES,

@@ -139,17 +139,12 @@ impl Simd for Avx2 {
     ) -> [[__m256; W]; H] {
         unsafe {
             if H == 4 && W == 3 {
-                // The copies change no type: `H` and `W` are these numbers.
+                // SAFETY: `H` is 4 and `W` is 3, so each copy is from a type to itself.
                 let sums = add_weighted_4x3(weights, transmute_copy(&v), transmute_copy(&sums));
                 return transmute_copy(&sums);
             }
             super::add_weighted::<Self, H, W>(weights, v, sums)
         }
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 }
 
@@ -175,7 +170,8 @@ pub(super) fn sum4(v: [__m256; 4]) -> __m128 {
     )
 }
 
-/// See [`Simd::add_weighted_4x3`]: 12 sums, 3 values and one weight at a time are all 16 registers.
+/// [`Simd::add_weighted`] for 4 heads and 3 vectors: 12 sums, 3 values and one weight at a time are all
+/// 16 registers.
 ///
 /// # Safety
 /// `weights` points to four values.

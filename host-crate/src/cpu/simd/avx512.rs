@@ -133,11 +133,6 @@ impl Simd for Avx512 {
             _mm_storeu_ps(to, sum4([fold(v[0]), fold(v[1]), fold(v[2]), fold(v[3])]));
         }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
-    }
 }
 
 /// Adds the upper half to the lower.

@@ -1,8 +1,8 @@
 //! What the CPU kernels need of an instruction set: one trait, one file per set.
 //!
 //! Every method is `#[inline(always)]` and has no `#[target_feature]` of its own; it becomes part of
-//! the one function per instruction set that has (see [`super::dispatch`]). So the generic kernels
-//! are written once.
+//! the one function per storage type and set that has (see [`super::isa`]). So the generic kernels are
+//! written once.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,6 +21,9 @@ use crate::{DType, Element};
 /// Elements that every load of this crate's head dims can rely on: they are multiples of 8.
 pub(crate) const GRANULE: usize = 8;
 
+/// Most lanes of a vector.
+pub(crate) const MAX_LANES: usize = 16;
+
 /// A vector of f32 lanes.
 ///
 /// # Safety
@@ -29,7 +32,7 @@ pub(crate) const GRANULE: usize = 8;
 pub(crate) trait Simd: Copy + 'static {
     /// `LANES` values of f32.
     type V: Copy;
-    /// Lanes of a vector: a multiple of [`GRANULE`], at most 16.
+    /// Lanes of a vector: a multiple of [`GRANULE`], at most [`MAX_LANES`].
     const LANES: usize;
 
     /// All lanes `x`.
@@ -85,8 +88,6 @@ pub(crate) trait Simd: Copy + 'static {
         // SAFETY: the caller's promise: `H` weights.
         unsafe { add_weighted::<Self, H, W>(weights, v, sums) }
     }
-    /// Asks for the cache line at `at`, which need not be a valid address.
-    unsafe fn prefetch(at: *const u8);
 }
 
 /// [`Simd::add_weighted`], as the compiler arranges it.

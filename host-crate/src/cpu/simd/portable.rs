@@ -188,7 +188,4 @@ impl<const N: usize> Simd for Portable<N> {
         });
         unsafe { to.cast::<[f32; 4]>().write_unaligned(sums) }
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
 }
