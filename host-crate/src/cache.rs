@@ -7,9 +7,7 @@ pub use launch::{CacheArgs, CacheLaunch, CacheSizes};
 #[cfg(feature = "cuda")]
 pub(crate) use launch::{MAX_INDEX, range};
 
-use crate::checks::{
-    Buffer, base_aligned, check_cache_apart, check_len, equal, reach, stride_aligned,
-};
+use crate::checks::{Buffer, check_cache_apart, check_cache_reach, check_rows_reach, equal};
 use crate::views::{CacheShape, RowsShape};
 use crate::{
     BlockTable, CacheLayout, CacheStrides, CacheView, Element, Error, Op, RowsView, RowsViewMut,
@@ -32,9 +30,8 @@ impl<'a, T: Element> CacheViewMut<'a, T> {
         num_kv_heads: usize,
         head_dim: usize,
     ) -> Self {
-        let strides = layout.strides(block_size, num_kv_heads, head_dim);
-        let shape = (num_blocks, block_size, num_kv_heads, head_dim);
-        Self::with_strides(data, shape, strides)
+        let shape = CacheShape::dense(layout, num_blocks, block_size, num_kv_heads, head_dim);
+        Self { data, shape }
     }
 
     /// A strided cache; `shape` is (num_blocks, block_size, num_kv_heads, head_dim).
@@ -126,18 +123,11 @@ pub(crate) fn check_cache(
     buffer: Buffer,
     shape: CacheShape,
 ) -> Result<(), Error> {
-    let CacheShape {
-        num_blocks,
-        block_size,
-        num_kv_heads,
-        head_dim,
-        strides,
-    } = shape;
     for (size, value, min) in [
-        ("block_size", block_size, 1),
-        ("num_blocks", num_blocks, 0),
-        ("num_kv_heads", num_kv_heads, 1),
-        ("head_dim", head_dim, 1),
+        ("block_size", shape.block_size, 1),
+        ("num_blocks", shape.num_blocks, 0),
+        ("num_kv_heads", shape.num_kv_heads, 1),
+        ("head_dim", shape.head_dim, 1),
     ] {
         let (value, max) = (value as u64, (1 << 31) - 1);
         if !(min..=max).contains(&value) {
@@ -150,27 +140,7 @@ pub(crate) fn check_cache(
             });
         }
     }
-    let bytes = buffer.element_bytes;
-    stride_aligned(op, argument, "block", strides.block, bytes)?;
-    stride_aligned(op, argument, "token", strides.token, bytes)?;
-    stride_aligned(op, argument, "head", strides.head, bytes)?;
-    stride_aligned(op, argument, "row", head_dim, bytes)?;
-    let dims = [
-        (num_blocks, strides.block),
-        (block_size, strides.token),
-        (num_kv_heads, strides.head),
-    ];
-    let names = [
-        ("num_blocks", num_blocks),
-        ("block_size", block_size),
-        ("num_kv_heads", num_kv_heads),
-        ("head_dim", head_dim),
-        ("block_stride", strides.block),
-        ("token_stride", strides.token),
-        ("head_stride", strides.head),
-    ];
-    check_len(op, argument, buffer.len, reach(&dims, head_dim), &names)?;
-    base_aligned(op, argument, buffer)
+    check_cache_reach(op, argument, buffer, shape)
 }
 
 pub(crate) fn check_rows(
@@ -182,23 +152,8 @@ pub(crate) fn check_rows(
 ) -> Result<(), Error> {
     equal(op, argument, "num_kv_heads", rows.num_heads, num_kv_heads)?;
     equal(op, argument, "head_dim", rows.head_dim, head_dim)?;
-    let bytes = buffer.element_bytes;
-    stride_aligned(op, argument, "token", rows.token_stride, bytes)?;
-    stride_aligned(op, argument, "head", rows.head_stride, bytes)?;
-    let dims = [
-        (rows.num_seqs, rows.token_stride),
-        (rows.num_heads, rows.head_stride),
-    ];
-    let names = [
-        ("num_tokens", rows.num_seqs),
-        ("num_kv_heads", rows.num_heads),
-        ("head_dim", rows.head_dim),
-        ("token_stride", rows.token_stride),
-        ("head_stride", rows.head_stride),
-    ];
-    let needed = reach(&dims, rows.head_dim);
-    check_len(op, argument, buffer.len, needed, &names)?;
-    base_aligned(op, argument, buffer)
+    let names = ["num_tokens", "num_kv_heads"];
+    check_rows_reach(op, argument, buffer, rows, names)
 }
 
 #[cfg(test)]

@@ -143,38 +143,39 @@ pub(crate) fn check_rows(
         config.num_q_heads,
     )?;
     equal(op, argument, "head_dim", shape.head_dim, config.head_dim)?;
-    stride_aligned(
-        op,
-        argument,
-        "token",
-        shape.token_stride,
-        buffer.element_bytes,
-    )?;
-    stride_aligned(
-        op,
-        argument,
-        "head",
-        shape.head_stride,
-        buffer.element_bytes,
-    )?;
-    let dims = [
-        (shape.num_seqs, shape.token_stride),
-        (shape.num_heads, shape.head_stride),
-    ];
+    let names = ["num_seqs", "num_heads"];
+    check_rows_reach(op, argument, buffer, shape, names)
+}
+
+/// Strides, extent and address of rows, whose first two dimensions have these names.
+pub(crate) fn check_rows_reach(
+    op: Op,
+    argument: &'static str,
+    buffer: Buffer,
+    shape: RowsShape,
+    [seqs, heads]: [&'static str; 2],
+) -> Result<(), Error> {
+    let RowsShape {
+        num_seqs,
+        num_heads,
+        head_dim,
+        token_stride,
+        head_stride,
+    } = shape;
+    stride_aligned(op, argument, "token", token_stride, buffer.element_bytes)?;
+    stride_aligned(op, argument, "head", head_stride, buffer.element_bytes)?;
     let names = [
-        ("num_seqs", shape.num_seqs),
-        ("num_heads", shape.num_heads),
-        ("head_dim", shape.head_dim),
-        ("token_stride", shape.token_stride),
-        ("head_stride", shape.head_stride),
+        (seqs, num_seqs),
+        (heads, num_heads),
+        ("head_dim", head_dim),
+        ("token_stride", token_stride),
+        ("head_stride", head_stride),
     ];
-    check_len(
-        op,
-        argument,
-        buffer.len,
-        reach(&dims, shape.head_dim),
-        &names,
-    )?;
+    let needed = reach(
+        &[(num_seqs, token_stride), (num_heads, head_stride)],
+        head_dim,
+    );
+    check_len(op, argument, buffer.len, needed, &names)?;
     base_aligned(op, argument, buffer)
 }
 
@@ -246,6 +247,23 @@ pub(crate) fn check_cache(
     shape: CacheShape,
     config: &AttentionConfig,
 ) -> Result<(), Error> {
+    for (dimension, found, expected) in [
+        ("block_size", shape.block_size, config.block_size),
+        ("num_kv_heads", shape.num_kv_heads, config.num_kv_heads),
+        ("head_dim", shape.head_dim, config.head_dim),
+    ] {
+        equal(op, argument, dimension, found, expected)?;
+    }
+    check_cache_reach(op, argument, buffer, shape)
+}
+
+/// Strides, extent and address of a cache.
+pub(crate) fn check_cache_reach(
+    op: Op,
+    argument: &'static str,
+    buffer: Buffer,
+    shape: CacheShape,
+) -> Result<(), Error> {
     let CacheShape {
         num_blocks,
         block_size,
@@ -253,18 +271,14 @@ pub(crate) fn check_cache(
         head_dim,
         strides,
     } = shape;
-    equal(op, argument, "block_size", block_size, config.block_size)?;
-    equal(
-        op,
-        argument,
-        "num_kv_heads",
-        num_kv_heads,
-        config.num_kv_heads,
-    )?;
-    equal(op, argument, "head_dim", head_dim, config.head_dim)?;
-    stride_aligned(op, argument, "block", strides.block, buffer.element_bytes)?;
-    stride_aligned(op, argument, "token", strides.token, buffer.element_bytes)?;
-    stride_aligned(op, argument, "head", strides.head, buffer.element_bytes)?;
+    for (stride, elements) in [
+        ("block", strides.block),
+        ("token", strides.token),
+        ("head", strides.head),
+        ("row", head_dim),
+    ] {
+        stride_aligned(op, argument, stride, elements, buffer.element_bytes)?;
+    }
     let dims = [
         (num_blocks, strides.block),
         (block_size, strides.token),

@@ -197,6 +197,24 @@ pub(crate) struct CacheShape {
     pub strides: CacheStrides,
 }
 
+impl CacheShape {
+    pub(crate) fn dense(
+        layout: CacheLayout,
+        num_blocks: usize,
+        block_size: usize,
+        num_kv_heads: usize,
+        head_dim: usize,
+    ) -> Self {
+        Self {
+            num_blocks,
+            block_size,
+            num_kv_heads,
+            head_dim,
+            strides: layout.strides(block_size, num_kv_heads, head_dim),
+        }
+    }
+}
+
 impl<'a, T: Element> CacheView<'a, T> {
     /// A dense cache in the given order of dimensions.
     pub fn dense(
@@ -207,15 +225,8 @@ impl<'a, T: Element> CacheView<'a, T> {
         num_kv_heads: usize,
         head_dim: usize,
     ) -> Self {
-        let strides = layout.strides(block_size, num_kv_heads, head_dim);
-        Self::with_strides(
-            data,
-            num_blocks,
-            block_size,
-            num_kv_heads,
-            head_dim,
-            strides,
-        )
+        let shape = CacheShape::dense(layout, num_blocks, block_size, num_kv_heads, head_dim);
+        Self { data, shape }
     }
 
     /// A strided cache, for instance the key or value half of a fused pool

@@ -116,15 +116,14 @@ macro_rules! cache {
                 num_kv_heads: usize,
                 head_dim: usize,
             ) -> Self {
-                let strides = layout.strides(block_size, num_kv_heads, head_dim);
-                Self::with_strides(
-                    data,
+                let shape = CacheShape::dense(
+                    layout,
                     num_blocks,
                     block_size,
                     num_kv_heads,
                     head_dim,
-                    strides,
-                )
+                );
+                Self { data: data.into(), shape }
             }
 
             /// A strided cache, strides in elements.
