@@ -6,8 +6,9 @@ use crate::{Error, Op};
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     address: u64,
-    /// (stride, count), from the largest stride down. A stride of one row is none.
+    /// (stride, count), from the largest stride down; dimensions with one row are left out.
     dims: Vec<(i128, i128)>,
+    /// Bytes per row.
     row: i128,
     empty: bool,
 }
@@ -50,7 +51,7 @@ impl Extent {
     /// largest down, step over all that the smaller ones reach; other tensors count as apart only if
     /// one ends before the other starts.
     fn is_apart(&self, other: &Self) -> bool {
-        // Addresses wrap: of a cache the first block may be nowhere in memory.
+        // Addresses wrap: a cache's first block may lie outside memory where only later ones are used.
         let delta = other.address.wrapping_sub(self.address) as i64;
         let (a, b) = ((&*self.dims, self.row), (&*other.dims, other.row));
         self.empty || other.empty || apart(delta.into(), a, b)
@@ -62,8 +63,11 @@ fn end(dims: &[(i128, i128)], row: i128) -> i128 {
         .fold(row, |sum, &(stride, count)| sum + (count - 1) * stride)
 }
 
+/// (stride, count) of each dimension, and bytes per row.
+type Rows<'a> = (&'a [(i128, i128)], i128);
+
 /// `b` starts `delta` bytes after `a`.
-fn apart(delta: i128, a: (&[(i128, i128)], i128), b: (&[(i128, i128)], i128)) -> bool {
+fn apart(delta: i128, a: Rows<'_>, b: Rows<'_>) -> bool {
     if delta >= end(a.0, a.1) || -delta >= end(b.0, b.1) {
         return true;
     }

@@ -192,9 +192,12 @@ mod tests {
         };
         checked_with_another_compiler(comment).unwrap();
         for file in ["f16_d64.ptx", "cache.ptx", TWIN] {
-            let shorter = |name: &str, text: String| match name == file {
-                true => text.replace("_param_0[", "_param_0[1"),
-                false => text,
+            let shorter = |name: &str, text: String| {
+                if name == file {
+                    text.replace("_param_0[", "_param_0[1")
+                } else {
+                    text
+                }
             };
             let error = checked_with_another_compiler(shorter).unwrap_err();
             let folder = if file == TWIN {

@@ -79,7 +79,8 @@ impl PtxSet {
     ///
     /// # Errors
     /// [`Error::ArtefactUnreadable`], [`Error::ArtefactNotRegular`], [`Error::ManifestSyntax`],
-    /// [`Error::AbiVersion`], and [`Error::ArtefactMismatch`] where the files, the manifest and this crate disagree.
+    /// [`Error::AbiVersion`], and [`Error::ArtefactMismatch`] where the files, the manifest and this
+    /// crate disagree.
     pub fn load(dir: &Path) -> Result<PtxSet, Error> {
         let read = |name: &str| {
             let path = dir.join(name);

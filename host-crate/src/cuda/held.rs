@@ -18,7 +18,7 @@ pub(super) struct Held<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy + Zeroable> Held<T> {
-    /// A buffer of this many zeros, one at least: none has no address.
+    /// `len` zeros, at least one: an empty buffer has no address.
     pub(super) fn zeroed(
         context: &Arc<ContextRef>,
         argument: &'static str,

@@ -118,13 +118,14 @@ impl CudaBackend {
             room("workspace", plan.workspace_bytes())?,
         ];
         let out = room("out", out_len.saturating_mul(size_of::<T>()))?;
-        let lse = match lse {
-            true => {
-                let rows = out_shape.num_seqs * out_shape.num_heads;
-                Some(room("lse", rows * size_of::<f32>())?)
-            }
-            false => None,
-        };
+        let lse = lse
+            .then(|| {
+                room(
+                    "lse",
+                    out_shape.num_seqs * out_shape.num_heads * size_of::<f32>(),
+                )
+            })
+            .transpose()?;
         let at = |held: &Held<u8>| held.address(OP, context);
         let rows = |address, shape: RowsShape| DeviceRows {
             address,
