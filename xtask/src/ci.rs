@@ -30,6 +30,14 @@ const DEVICE_LINTS: [&str; 4] = [
 /// Runs every check in turn and stops at the first that fails.
 pub fn run() -> Result<()> {
     let fresh = root().join("target/ptx-fresh");
+    // Asked for now: a step that builds this program anew puts another file at its path, and the
+    // answer would be the old one's.
+    let program = std::env::current_exe()?;
+    let xtask = |words: &str| {
+        let mut xtask = Command::new(&program);
+        xtask.args(words.split_whitespace());
+        xtask
+    };
     step("fmt", &mut cargo("fmt --all --check"))?;
     step(
         "clippy",
@@ -51,13 +59,13 @@ pub fn run() -> Result<()> {
         "publish --dry-run",
         cargo(&publish).env("CARGO_TARGET_DIR", root().join(PUBLISH_TARGET)),
     )?;
-    step("ptx --check", &mut xtask("ptx --check")?)?;
-    step("ptxas", &mut xtask("ptxas")?)?;
+    step("ptx --check", &mut xtask("ptx --check"))?;
+    step("ptxas", &mut xtask("ptxas"))?;
     step(
         "ptxas of rust-cuda's set",
-        &mut xtask("ptxas --report-only --dir host-crate/ptx/rust-cuda")?,
+        &mut xtask("ptxas --report-only --dir host-crate/ptx/rust-cuda"),
     )?;
-    step("ptx, fresh", xtask("ptx --out")?.arg(&fresh))?;
+    step("ptx, fresh", xtask("ptx --out").arg(&fresh))?;
     let mut suite = cargo("test --release --package paged-attention-suite");
     step(
         "suite on the fresh PTX",
@@ -67,19 +75,19 @@ pub fn run() -> Result<()> {
         "clippy with cuda",
         &mut xtask(
             "cuda-emulated -- clippy --release --workspace --all-targets --features cuda,cuda-both-sets -- -D warnings",
-        )?,
+        ),
     )?;
     step(
         "doc with cuda",
-        xtask("cuda-emulated -- doc -p paged-attention --no-deps --features cuda,emulator")?
+        xtask("cuda-emulated -- doc -p paged-attention --no-deps --features cuda,emulator")
             .env("RUSTDOCFLAGS", "-D warnings"),
     )?;
     step(
         "suite on the emulated driver",
-        &mut xtask("cuda-emulated -- test --release --workspace --features cuda,cuda-both-sets")?,
+        &mut xtask("cuda-emulated -- test --release --workspace --features cuda,cuda-both-sets"),
     )?;
-    step("recipes", &mut xtask("recipes")?)?;
-    step("gpu-kit", &mut xtask("gpu-kit --run-emulated")?)?;
+    step("recipes", &mut xtask("recipes"))?;
+    step("gpu-kit", &mut xtask("gpu-kit --run-emulated"))?;
     println!("\nci: all checks passed");
     Ok(())
 }
@@ -120,13 +128,6 @@ fn step(name: &str, command: &mut Command) -> Result<()> {
     run_command(command).with_context(|| format!("ci: {name}"))?;
     println!("== {name}: ok in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// This program with words.
-fn xtask(words: &str) -> Result<Command> {
-    let mut xtask = Command::new(std::env::current_exe()?);
-    xtask.args(words.split_whitespace());
-    Ok(xtask)
 }
 
 /// Clippy over the device code, which the host's clippy does not see: Debian's clippy-driver with
