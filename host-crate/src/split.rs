@@ -75,7 +75,9 @@ pub(crate) fn auto_tokens(ctas: u64, max_seq_len: u64, slots: u64) -> u32 {
     let mut best = (-1.0, longest);
     for splits in fewest..=most {
         let tokens = tokens(splits);
-        let efficiency = efficiency(ctas * max_seq_len.div_ceil(tokens).max(1), slots);
+        // So many that the product overflows are refused by the plan.
+        let all = ctas.saturating_mul(max_seq_len.div_ceil(tokens).max(1));
+        let efficiency = efficiency(all, slots);
         if efficiency > best.0 {
             best = (efficiency, tokens);
         }
