@@ -7,6 +7,8 @@
 //! (decode's bandwidth ÷ the bound of the same round), where the bound is the lower of the read
 //! loop's bandwidth and (multiply-adds per second ÷ multiply-adds per byte). The last column is the
 //! share of a loop that does both at once and nothing else of attention.
+//!
+//! Arguments select rows, those whose label contains every one: `… -- MHA f16`.
 
 mod support;
 

@@ -67,12 +67,18 @@ pub fn main() {
 
 /// Time per call where starting threads could cost more than the work: all threads against one.
 fn small(wanted: &[String], set: InstructionSet) {
+    let label = |(seqs, ctx)| format!("small {seqs}x{ctx}");
+    let shapes = [(1, 16), (1, 128), (1, 1024), (8, 128), (64, 16)];
+    let shapes: Vec<_> = shapes
+        .into_iter()
+        .filter(|&shape| is_wanted(wanted, &label(shape)))
+        .collect();
+    if shapes.is_empty() {
+        return;
+    }
     println!("small contexts, GQA 32/8 f16 nhd, microseconds per call: medians of {SMALL_ROUNDS}");
-    for (seqs, ctx) in [(1, 16), (1, 128), (1, 1024), (8, 128), (64, 16)] {
-        let label = format!("small {seqs}x{ctx}");
-        if !wanted.iter().all(|w| label.contains(w)) {
-            continue;
-        }
+    for (seqs, ctx) in shapes {
+        let label = label((seqs, ctx));
         let shape = Shape {
             seqs,
             ctx,
@@ -94,6 +100,11 @@ fn small(wanted: &[String], set: InstructionSet) {
     }
 }
 
+/// Whether a row's label contains every wanted text.
+fn is_wanted(wanted: &[String], label: &str) -> bool {
+    wanted.iter().all(|text| label.contains(text))
+}
+
 fn median_micros(batch: &mut Batch<f16>, set: InstructionSet) -> f64 {
     let mut times: Vec<f64> = (0..SMALL_ROUNDS)
         .map(|_| {
@@ -113,7 +124,7 @@ fn row<T: Element>(wanted: &[String], set: InstructionSet, name: &str, shape: Sh
     };
     let Shape { seqs, ctx, .. } = shape;
     let label = format!("{name} {} {layout} {seqs}x{ctx}", T::DTYPE.name());
-    if !wanted.iter().all(|w| label.contains(w)) {
+    if !is_wanted(wanted, &label) {
         return;
     }
     let mut batch = Batch::<T>::new(shape);

@@ -179,7 +179,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = ReportDevice::Emulator)]
     pub device: ReportDevice,
     /// Folder for charts, SVG; made if missing [default: no charts]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, visible_alias = "charts", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Context lengths of the comparison
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [256, 1024, 4096, 16384],
@@ -256,7 +256,12 @@ pub struct SimulateArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Folder for the charts; made if missing
-    #[arg(long, default_value = "simulation", value_name = "DIR")]
+    #[arg(
+        long,
+        visible_alias = "out",
+        default_value = "simulation",
+        value_name = "DIR"
+    )]
     pub charts: PathBuf,
     /// Mean latency in seconds per token at which rates are compared [default: 5 × the time to read
     /// the weights]

@@ -29,6 +29,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+pub use half;
 pub use paged_attention_kernels as kernels;
 
 mod apart;
