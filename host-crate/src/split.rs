@@ -115,6 +115,13 @@ mod tests {
         }
     }
 
+    /// 2^63 CTAs in two splits are 2^64, which a wrapped product would take for none.
+    #[test]
+    fn more_ctas_than_can_be_counted_fill_the_device_with_the_fewest_splits() {
+        let len = 2 * u64::from(MAX_SPLIT_TOKENS);
+        assert_eq!(auto_tokens(1 << 63, len, 1), MAX_SPLIT_TOKENS);
+    }
+
     /// A batch of one needs splits to fill the device, and long contexts give enough of them.
     #[test]
     fn auto_fills_the_device() {
