@@ -171,8 +171,9 @@ impl<'a, T> Lines<'a, T> {
         let last = rows[rows.len() - 1].addr();
         let together = last.wrapping_sub(rows[0].addr()) == (rows.len() - 1) * bytes;
         let count = if together { rows.len() } else { 1 };
-        let offset = self.stretch.offset + self.head * self.stretch.stride;
-        let start = rows[0].wrapping_add(offset).cast::<u8>();
+        let start = rows[0]
+            .wrapping_add(self.stretch.of(self.head))
+            .cast::<u8>();
         self.done += count;
         self.end = start.wrapping_add(count * bytes);
         // A piece may start within a line.

@@ -295,8 +295,7 @@ unsafe fn sum<S, T, const H: usize, const N: usize, const P: usize>(
                             tile.v.as_ptr().add(first),
                             v + done * S::LANES,
                             columns.granule && done + $w == vectors,
-                            part.acc
-                                .add((quad * columns.vectors() + done) * P * S::LANES),
+                            part.acc.add((quad * vectors + done) * P * S::LANES),
                             (ahead, part.quads),
                         );
                     }
